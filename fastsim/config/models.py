@@ -1,0 +1,74 @@
+"""The whole configuration: engine, latency, workload, run, metrics, slo."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from fastsim.config.engine import EngineConfig
+from fastsim.config.model import Coefficient, Duration, Model, Pause, type_integer
+from fastsim.config.workload import WorkloadConfig
+
+
+class LatencyConfig(Model):
+    """Step time in microseconds: int(b0 + b1*prefill tokens + b2*decode tokens + b3*context tokens), left to right."""
+
+    b0_us: Annotated[float, Field(ge=1, le=1e9, allow_inf_nan=False)] = 5752.71
+    """Fixed time of a step; at least 1, so that the clock always moves."""
+    b1_us_per_prefill_token: Coefficient = 17.25
+    """Per prefill token of the step."""
+    b2_us_per_decode_token: Coefficient = 6.0
+    """Per decode token of the step."""
+    b3_us_per_context_token: Coefficient = 0.0
+    """Per token already computed of the step's decoding requests."""
+    frontend_us: Coefficient = 0.0
+    """Fixed overhead outside the engine, added to TTFT and E2E."""
+
+
+class RunConfig(Model):
+    """When a run ends."""
+
+    horizon_s: Duration | None = None
+    """No step starts at or after this time; none: until all requests are done."""
+    max_steps: Annotated[int, type_integer, Field(ge=1, le=10**15)] = 10**8
+    """Most steps; finite, so that every run ends."""
+
+    @property
+    def horizon_us(self) -> int | None:
+        """The horizon in integer microseconds."""
+        return None if self.horizon_s is None else round(self.horizon_s * 1e6)
+
+
+class MetricsConfig(Model):
+    """What counts."""
+
+    warmup_s: Pause = 0.0
+    """Requests that arrive before this time are left out of latency metrics."""
+
+
+class SloConfig(Model):
+    """What a request must meet to count as good; none: no demand."""
+
+    ttft_ms: Duration | None = None
+    """Time to first token."""
+    tpot_ms: Duration | None = None
+    """Time per output token after the first."""
+    e2e_ms: Duration | None = None
+    """From arrival to last token."""
+
+
+class Config(Model):
+    """One complete configuration. Keys are dotted: `config.value("engine.max_num_seqs")`."""
+
+    engine: EngineConfig = EngineConfig()
+    latency: LatencyConfig = LatencyConfig()
+    workload: WorkloadConfig = WorkloadConfig()
+    run: RunConfig = RunConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    slo: SloConfig = SloConfig()
+
+    def value(self, key: str) -> Any:
+        """The value of a dotted key."""
+        part: Any = self
+        for name in key.split("."):
+            part = getattr(part, name)
+        return part
