@@ -1,0 +1,512 @@
+"""The vLLM v1 scheduler, synchronous: one full-attention group, no speculative decoding, LoRA, multimodal, connectors.
+
+The engines "vllm-0.33.0" and "vllm-0.16.0" differ in three rules, each marked `is_0_16`. Whatever a policy adds to
+vLLM's own rules stands at the place where vLLM would decide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+from tests.reference.blocks import Block, BlockPool
+from tests.reference.policies import (
+    Projection,
+    RunningCap,
+    VictimChooser,
+    WaitingQueue,
+    ceil_div,
+    slot_victim,
+)
+from tests.reference.requests import Request, RequestState
+
+
+@dataclass
+class Batch:
+    """What one schedule() call decided. `scheduled` keeps the order of decision: running requests, then admissions."""
+
+    t_us: int
+    scheduled: dict[RequestState, int] = field(default_factory=dict)
+    preempted: list[RequestState] = field(default_factory=list)
+    sampling: set[RequestState] = field(default_factory=set)  # those that get a token when the batch returns
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    context_tokens: int = 0  # sum of C before the step over the decode requests
+    swapped_blocks: int = 0  # moved in or out
+    held_blocks: int = 0  # after schedule(); likewise the next three
+    free_blocks: int = 0
+    running: int = 0
+    waiting: int = 0
+    start_us: int = 0
+    end_us: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.prefill_tokens + self.decode_tokens
+
+
+class Verdict(Enum):
+    """What the waiting loop does with the request it looks at."""
+
+    ADMIT = "admit"
+    DEFER = "defer"  # it does not fit: head-of-line blocking, or bypass
+    STOP = "stop"  # the loop ends whoever is behind it
+
+
+@dataclass
+class Plan:
+    """The outcome of the admission tests: `tokens` to schedule on top of the `hits`."""
+
+    verdict: Verdict
+    tokens: int = 0
+    hits: list[Block] = field(default_factory=list)
+
+
+class Scheduler:
+    """Queues, blocks and the rules. The driver owns the clock and decides when to call what."""
+
+    def __init__(self, config: SimpleNamespace, workload: Sequence[Request]) -> None:
+        self.config = config
+        self.is_0_16 = config.engine == "vllm-0.16.0"
+        self.pool = BlockPool(config.num_gpu_blocks, all_freed_to_tail=self.is_0_16)
+        self.waiting = WaitingQueue(config)
+        self.running: list[RequestState] = []
+        self.running_cap = RunningCap(config, workload)
+        self.projection = Projection(config, workload)
+        self.choose_victim = VictimChooser(config)
+        self.host_blocks = 0  # of the swap space, in use
+
+        # prefill_schedule_interval
+        self.executed = 0
+        self.last_prefill = -config.prefill_schedule_interval
+        self.cap_bound = False
+
+        self.totals: dict[str, int] = dict.fromkeys(
+            (
+                "preemptions",
+                "recomputed_tokens",
+                "discarded_tokens",
+                "salvaged_tokens",
+                "swapped_out_blocks",
+                "swapped_in_blocks",
+                "swap_fallbacks",
+                "ineffective_preemptions",
+            ),
+            0,
+        )
+
+    # --- What the asynchronous engine changes: see async_scheduler.py ---------------------------------------------
+
+    def length(self, request: RequestState) -> int:
+        """Tokens of a running request once everything in flight has returned."""
+        return request.num_tokens
+
+    def last_token_in_flight(self, request: RequestState) -> bool:
+        return False
+
+    def on_preempt(self, request: RequestState) -> None:
+        """Forget what is in flight for a preempted request."""
+
+    # --- schedule() -----------------------------------------------------------------------------------------------
+
+    def schedule(self, now: int) -> Batch:
+        """One schedule() call: running requests first, then admissions unless somebody was preempted."""
+        self.batch = batch = Batch(now)
+        self.token_budget = self.config.max_num_scheduled_tokens or self.config.max_num_batched_tokens
+        self.input_budget = self.config.max_num_batched_tokens
+        self.threshold = self._prefill_threshold()
+        self.defers_prefills = self._defers_prefills()
+        self.ran_prefill = False  # a mid-prefill running request, or an admission with more than a token to compute
+
+        self._schedule_running()
+        if not batch.preempted:
+            self._schedule_waiting()
+            if not self.defers_prefills:
+                self.cap_bound = len(self.waiting) > 0
+        self._after_schedule(batch)
+        if batch.num_tokens:
+            self.executed += 1
+        if self.ran_prefill:
+            self.last_prefill = self.executed
+        return batch
+
+    def _prefill_threshold(self) -> int:
+        queued = len(self.running) + len(self.waiting)
+        threshold: int = self.config.long_prefill_token_threshold
+        if not self.is_0_16 and queued <= 1:
+            return 0
+        if threshold > 0 and self.config.long_prefill_token_threshold_adaptive:
+            threshold = max(threshold, self.input_budget // queued)
+        return threshold
+
+    def _defers_prefills(self) -> bool:
+        interval = self.config.prefill_schedule_interval
+        return bool(
+            interval > 1
+            and not self.cap_bound
+            and self.executed + 1 - self.last_prefill < interval
+            and any(not r.mid_prefill for r in self.running)
+        )
+
+    # --- The running loop ------------------------------------------------------------------------------------------
+
+    def _schedule_running(self) -> None:
+        k = 0
+        while k < len(self.running) and self.token_budget > 0 and self.input_budget > 0:
+            request = self.running[k]
+            n = self._tokens_of_running(request)
+            if n <= 0:
+                k += 1
+                continue
+            on_its_behalf = 0
+            while not self.allocate_slots(request, n):
+                victim = self.choose_victim(self.running)
+                position = self.running.index(victim)
+                self.preempt_request(victim)
+                if victim is request:
+                    break
+                on_its_behalf += 1
+                if position < k:
+                    k -= 1
+            else:
+                self._schedule_tokens(request, n)
+                self.ran_prefill |= request.mid_prefill
+                k += 1
+                continue
+            # The request was its own victim; the preemptions it caused before that were in vain.
+            self.totals["ineffective_preemptions"] += on_its_behalf
+            if self.config.victim == "tail" or self.is_0_16:
+                break
+            # Its successor has slid into position k.
+
+    def _tokens_of_running(self, request: RequestState) -> int:
+        """0: skipped in this step."""
+        if self.last_token_in_flight(request) or (self.defers_prefills and request.mid_prefill):
+            return 0
+        n = self.length(request) - request.num_computed
+        if 0 < self.threshold < n:
+            n = self.threshold
+        left: int = self.config.max_model_len - request.num_computed - 1
+        return min(n, self.token_budget, self.input_budget, left)
+
+    def _schedule_tokens(self, request: RequestState, n: int) -> None:
+        self.batch.scheduled[request] = n
+        self.token_budget -= n
+        self.input_budget -= n
+
+    # --- Preemption ------------------------------------------------------------------------------------------------
+
+    def preempt_request(self, request: RequestState) -> None:
+        """Take a running request's blocks away and put it back into the queue; what it keeps is `preemption_mode`'s.
+
+        Tokens it was given in this step return to both budgets and count nowhere; blocks that they filled stay hashed.
+        """
+        self.running.remove(request)
+        n = self.batch.scheduled.pop(request, 0)
+        self.token_budget += n
+        self.input_budget += n
+        self.batch.preempted.append(request)
+        self.totals["preemptions"] += 1
+        request.num_preemptions += 1
+
+        if not (self.config.preemption_mode == "swap" and self._swap_out(request)):
+            request.num_computed = 0
+        if self.config.preemption_mode == "restart":
+            self._discard_output(request)
+        self._free(request)
+        self.on_preempt(request)
+        request.status = "waiting"
+        request.queued_us = self.batch.t_us
+        self.waiting.push_preempted(request)
+
+    def _swap_out(self, request: RequestState) -> bool:
+        """Move the KV of its C tokens to the host; False if it has none, or if the host has no room (counted)."""
+        blocks = ceil_div(request.num_computed, self.config.block_size)
+        if blocks == 0:
+            return False
+        if self.host_blocks + blocks > self.config.swap_space_blocks:
+            self.totals["swap_fallbacks"] += 1
+            return False
+        self.host_blocks += blocks
+        request.host_blocks = blocks
+        self.batch.swapped_blocks += blocks
+        self.totals["swapped_out_blocks"] += blocks
+        return True
+
+    def _discard_output(self, request: RequestState) -> None:
+        """A restart: the life is over, its output tokens will be decoded again."""
+        self.totals["discarded_tokens"] += request.generated
+        request.num_tokens = request.prompt
+        request.generated = 0
+        request.first_token_us = -1
+        request.gaps_us.clear()
+
+    def _free(self, request: RequestState) -> None:
+        self.pool.release(request.blocks)
+        request.blocks = []
+        request.num_cached_blocks = 0
+
+    # --- The waiting loop ------------------------------------------------------------------------------------------
+
+    def _schedule_waiting(self) -> None:
+        """Admit in queue order until one does not fit; under `bypass`, look at a bounded number behind it too.
+
+        The request looked at is always the first in queue order that has not been deferred in this call. One with
+        stale output in flight is passed over. Only "does not fit" (projection, gate, blocks) is deferred by bypass;
+        a missing slot, a prompt that may not be chunked, or a deferred prefill stop the loop.
+        """
+        deferred: list[RequestState] = []
+        scanned = 0
+        while self.token_budget > 0 and self.input_budget > 0:
+            candidate = next((r for r in self.waiting if r.stale == 0 and r not in deferred), None)
+            if candidate is None or (self.config.bypass and scanned == self.config.admission_scan_limit):
+                break
+            scanned += 1
+            victim = None
+            if self._slots_taken():
+                victim = self._slot_victim(candidate)
+                if victim is None:
+                    break
+                if self.config.slot_preempt_preflight:
+                    plan = self.plan_admission(candidate, leaving=victim)
+                    if plan.verdict is Verdict.ADMIT:
+                        self.preempt_request(victim)
+                else:
+                    self.preempt_request(victim)
+                    plan = self.plan_admission(candidate)
+                    self.totals["ineffective_preemptions"] += plan.verdict is not Verdict.ADMIT
+            else:
+                plan = self.plan_admission(candidate)
+
+            restores = candidate.num_preemptions > 0
+            match plan.verdict:
+                case Verdict.STOP:
+                    break
+                case Verdict.DEFER:
+                    checks = self.config.blocked_checks_limit or not restores
+                    if not self.config.bypass or (checks and self._bypassed_enough(candidate)):
+                        break
+                    deferred.append(candidate)
+                case Verdict.ADMIT:
+                    self.admit(candidate, plan)
+                    if self.config.count_restores or not restores:
+                        for passed in deferred:
+                            passed.bypasses += 1
+                        if any(map(self._bypassed_enough, deferred)):
+                            break
+
+    def _bypassed_enough(self, request: RequestState) -> bool:
+        return bool(request.bypasses >= self.config.max_admission_bypasses)
+
+    def _slots_taken(self) -> bool:
+        active = self.config.max_num_active_seqs
+        limits = [self.config.max_num_seqs, self.running_cap.cap] + ([active] if active is not None else [])
+        return bool(len(self.running) >= min(limits))
+
+    def _slot_victim(self, candidate: RequestState) -> RequestState | None:
+        """One victim's slot is enough, even where a lowered cap is exceeded: the candidate takes its place."""
+        if not (self.config.slot_preempt and self.config.queue_order in ("priority", "aging")):
+            return None
+        return slot_victim(self.config, self.running, candidate)
+
+    def plan_admission(self, candidate: RequestState, leaving: RequestState | None = None) -> Plan:
+        """All admission tests, without touching anything; as if `leaving` had been preempted already."""
+        token_budget, input_budget, running = self.token_budget, self.input_budget, self.running
+        if leaving is not None:
+            returned = self.batch.scheduled.get(leaving, 0)
+            token_budget, input_budget = token_budget + returned, input_budget + returned
+            running = [r for r in running if r is not leaving]
+        swapped = candidate.host_blocks > 0
+        hits = [] if swapped else self.cached_prefix(candidate)
+        computed = candidate.num_computed if swapped else len(hits) * self.config.block_size
+        if self.defers_prefills and computed < candidate.num_tokens - 1:
+            return Plan(Verdict.STOP)
+        n = candidate.num_tokens - computed
+        if 0 < self.threshold < n:
+            n = self.threshold
+        if not self.config.enable_chunked_prefill and n > min(token_budget, input_budget):
+            return Plan(Verdict.STOP)
+        n = min(n, token_budget, input_budget)
+        fits = self.projection.admits(candidate, running) and self.fits(
+            candidate,
+            computed + n,
+            hits,
+            gate=self.config.scheduler_reserve_full_isl and not swapped,
+            watermark=int(self.config.watermark * self.config.num_gpu_blocks) if running else 0,
+            leaving=leaving.blocks if leaving is not None else [],
+        )
+        return Plan(Verdict.ADMIT, n, hits) if fits else Plan(Verdict.DEFER)
+
+    def cached_prefix(self, request: RequestState) -> list[Block]:
+        """The longest run of cached blocks from the start, over prompt and generated tokens; one token is left over."""
+        hits: list[Block] = []
+        if self.config.enable_prefix_caching:
+            for b in range((request.num_tokens - 1) // self.config.block_size):
+                block = self.pool.lookup(request.identity(b, self.config.block_size))
+                if block is None:
+                    break
+                hits.append(block)
+        return hits
+
+    def admit(self, request: RequestState, plan: Plan) -> None:
+        """Take the blocks that the plan found, and run."""
+        now = self.batch.t_us
+        if request.host_blocks:
+            self.host_blocks -= request.host_blocks
+            self.batch.swapped_blocks += request.host_blocks
+            self.totals["swapped_in_blocks"] += request.host_blocks
+            request.host_blocks = 0
+        else:
+            hit_tokens = len(plan.hits) * self.config.block_size
+            request.num_computed = hit_tokens
+            request.hit_tokens_all += hit_tokens
+            if request.hit_tokens_first < 0:
+                request.hit_tokens_first = hit_tokens
+            if request.num_preemptions:
+                self.totals["salvaged_tokens"] += hit_tokens
+        self.ran_prefill |= request.num_computed < request.num_tokens - 1
+        self.take_slots(request, plan.tokens, plan.hits)
+        self.waiting.remove(request)
+        self.running.append(request)
+        request.status = "running"
+        if request.first_scheduled_us < 0:
+            request.first_scheduled_us = now
+        request.admission_wait_us = max(request.admission_wait_us, now - request.queued_us)
+        self._schedule_tokens(request, plan.tokens)
+
+    # --- Blocks ----------------------------------------------------------------------------------------------------
+
+    def allocate_slots(self, request: RequestState, n: int) -> bool:
+        """Blocks for `n` more tokens of a running request: no gate, no watermark."""
+        if not self.fits(request, request.num_computed + n, []):
+            return False
+        self.take_slots(request, n, [])
+        return True
+
+    def blocks_needed(self, request: RequestState, tokens: int, hits: list[Block]) -> int:
+        """New blocks, so that `tokens` fit in those it has, its hits, and the new ones."""
+        total = ceil_div(min(tokens, self.config.max_model_len), self.config.block_size)
+        return max(total - len(request.blocks) - len(hits), 0)
+
+    def fits(
+        self,
+        request: RequestState,
+        tokens: int,
+        hits: list[Block],
+        *,
+        gate: bool = False,
+        watermark: int = 0,
+        leaving: Sequence[Block] = (),
+    ) -> bool:
+        """Are there blocks for a request of `tokens` computed tokens (the gate asks it for all of its tokens)?
+
+        Hit blocks that nobody holds sit in the free list and are about to leave it, so they are not available for
+        others. `leaving` are blocks whose holder is about to give them back.
+        """
+        free = self.pool.num_free + sum(block.ref_count == 1 for block in leaving)
+        evict = sum(block.ref_count - (block in leaving) == 0 for block in hits)
+        if gate:
+            whole = self.blocks_needed(request, request.num_tokens, hits)
+            if whole + evict + watermark > free:
+                return False
+        return self.blocks_needed(request, tokens, hits) + evict + watermark <= free
+
+    def take_slots(self, request: RequestState, n: int, hits: list[Block]) -> None:
+        """Append hits and new blocks; hash at once what the tokens of this step will fill.
+
+        Hashed at schedule time, so that a later request of the same step can hit it.
+        """
+        end = request.num_computed + n
+        need = self.blocks_needed(request, end, hits)
+        for block in hits:
+            self.pool.share(block)
+        request.blocks += hits
+        request.num_cached_blocks += len(hits)
+        request.blocks += [self.pool.take() for _ in range(need)]
+        self.hash_blocks(request, min(end, request.num_tokens))
+
+    def hash_blocks(self, request: RequestState, tokens: int) -> None:
+        """Make the full blocks among the first `tokens` findable by their content."""
+        if self.config.enable_prefix_caching:
+            full = tokens // self.config.block_size
+            for b in range(request.num_cached_blocks, full):
+                self.pool.remember(request.blocks[b], request.identity(b, self.config.block_size))
+            request.num_cached_blocks = max(request.num_cached_blocks, full)
+
+    # --- After schedule(), and the output --------------------------------------------------------------------------
+
+    def _after_schedule(self, batch: Batch) -> None:
+        """Count the tokens, advance C, and see who samples."""
+        for request, n in batch.scheduled.items():
+            length = self.length(request)
+            computed = request.num_computed
+            if n == 1 and computed + 1 == length and computed >= request.prompt:
+                batch.decode_tokens += 1
+                batch.context_tokens += computed
+            else:
+                batch.prefill_tokens += n
+            self.totals["recomputed_tokens"] += max(0, min(computed + n, request.most_computed) - computed)
+            request.scheduled_tokens += n
+            request.num_computed = computed + n
+            request.most_computed = max(request.most_computed, request.num_computed)
+            request.mid_prefill = request.num_computed < length
+            if not request.mid_prefill:
+                batch.sampling.add(request)
+        batch.free_blocks = self.pool.num_free
+        batch.held_blocks = self.pool.usable - self.pool.num_free
+        batch.running = len(self.running)
+        batch.waiting = len(self.waiting)
+
+    def update_from_output(self, batch: Batch, now: int) -> list[RequestState]:
+        """Hand out one token to each request that sampled; free and return the finished ones, in scheduled order."""
+        finished: list[RequestState] = []
+        for request in batch.scheduled:
+            if request in batch.sampling:
+                request.receive_token(now)
+                if request.is_complete(self.config.max_model_len):
+                    self.finish(request, now)
+                    finished.append(request)
+        self.leave(finished)
+        return finished
+
+    def finish(self, request: RequestState, now: int) -> None:
+        """Free its blocks right away; it leaves the queues after the whole batch (`leave`)."""
+        request.status = "finished"
+        request.finish_us = now
+        self._free(request)
+
+    def leave(self, requests: Sequence[RequestState]) -> None:
+        for request in requests:
+            if request in self.waiting:
+                self.waiting.remove(request)
+            else:
+                self.running.remove(request)
+            self.host_blocks -= request.host_blocks
+            request.host_blocks = 0
+
+    # --- From outside ----------------------------------------------------------------------------------------------
+
+    def add_request(self, request: RequestState) -> None:
+        request.status = "waiting"
+        request.queued_us = request.arrival_us
+        self.waiting.push(request)
+
+    def abort_request(self, request: RequestState) -> None:
+        """The client has gone. Output still in flight for it is dropped."""
+        self._free(request)
+        self.leave([request])
+
+    def num_unfinished(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    def state(self) -> tuple[Any, ...]:
+        """Everything that decides what the next step does, monotone totals excluded (for livelock detection)."""
+        return (
+            [(r.index, r.num_computed, r.generated, r.mid_prefill) for r in self.running],
+            [(r.index, r.num_computed, r.generated, r.host_blocks, r.bypasses) for r in self.waiting],
+            self.pool.free_order(),
+            self.running_cap.state(),
+            (self.cap_bound, self.executed - self.last_prefill),
+            self.host_blocks,
+        )
