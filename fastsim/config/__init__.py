@@ -4,8 +4,12 @@
 `MetricsConfig` and `SloConfig`. Times carry their unit in the name.
 """
 
+from fastsim.config.derived import resolved, with_values
 from fastsim.config.engine import EngineConfig
+from fastsim.config.keys import KEYS, Key, find_key
 from fastsim.config.models import Config, LatencyConfig, MetricsConfig, RunConfig, SloConfig
+from fastsim.config.rules import EFFECTS, RULES, Rule, check_rules
+from fastsim.config.spec import Layer, Spec, load_config, load_spec, spec_from_mapping
 from fastsim.config.workload import (
     ArrivalConfig,
     LengthConfig,
@@ -17,17 +21,31 @@ from fastsim.config.workload import (
 )
 
 __all__ = [
+    "EFFECTS",
+    "KEYS",
+    "RULES",
     "ArrivalConfig",
     "Config",
     "EngineConfig",
+    "Key",
     "LatencyConfig",
+    "Layer",
     "LengthConfig",
     "MaxTokensConfig",
     "MetricsConfig",
     "PrefixConfig",
     "PriorityConfig",
+    "Rule",
     "RunConfig",
     "SloConfig",
+    "Spec",
     "ThinkConfig",
     "WorkloadConfig",
+    "check_rules",
+    "find_key",
+    "load_config",
+    "load_spec",
+    "resolved",
+    "spec_from_mapping",
+    "with_values",
 ]

@@ -10,9 +10,7 @@ from pydantic import Field
 from fastsim.config.model import Model, Natural, Pause, Positive, Share
 
 EngineName = Literal["vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "blis", "vllm-rlt"]
-Victim = Literal[
-    "tail", "priority", "least_computed", "most_computed", "least_generated", "most_blocks", "random"
-]
+Victim = Literal["tail", "priority", "least_computed", "most_computed", "least_generated", "most_blocks", "random"]
 QueueOrder = Literal["fcfs", "priority", "sjf", "aging"]
 
 

@@ -1,8 +1,8 @@
-"""What every part of the configuration is built from: strict frozen models, the field types, and one-sentence errors."""
+"""What the configuration is built from: strict frozen models, the field types, and one-sentence errors."""
 
 from collections.abc import Iterable
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
@@ -37,14 +37,20 @@ Coefficient = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 """Microseconds per something."""
 
 
-class _OneSentence(type(BaseModel)):  # type: ignore[misc] # pydantic's metaclass is reachable only this way
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class _OneSentence(ModelMetaclass):
     """A model built directly from Python raises the same InputError as one read from a file."""
 
     def __call__(cls, *args: Any, **values: Any) -> Any:
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:
-            raise InputError(sentence(error, cls, cls.__name__)) from None
+            raise InputError(sentence(error, cls, cls.__name__)) from None  # type: ignore[arg-type]
 
 
 class Model(BaseModel, metaclass=_OneSentence):

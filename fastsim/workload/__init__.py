@@ -1,5 +1,12 @@
-"""Workloads: the requests of a run, made from distributions or read from a trace."""
+"""Workloads: the requests of a run, made from distributions or read from a trace.
 
+`build_workload(config)` gives a `Workload`; a `WorkloadPlan` does the same for many configurations and builds each
+distinct one once. `load_trace` reads a file of recorded requests.
+"""
+
+from fastsim.workload.build import WorkloadPlan, build_workload
+from fastsim.workload.readers.base import Trace
+from fastsim.workload.trace import load_trace
 from fastsim.workload.workload import Report, Workload
 
-__all__ = ["Report", "Workload"]
+__all__ = ["Report", "Trace", "Workload", "WorkloadPlan", "build_workload", "load_trace"]

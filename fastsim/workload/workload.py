@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -129,8 +129,10 @@ class Workload:
                 f"but at most {INT32_MAX} were expected"
             )
         if not 0 <= concurrency <= INT32_MAX:
-            raise InputError(f"workload: concurrency = {concurrency}, but an integer from 0 to {INT32_MAX} was expected")
-        return cls(**columns, concurrency=int(concurrency), report=report or Report(count, count))  # type: ignore[arg-type]
+            raise InputError(
+                f"workload: concurrency = {concurrency}, but an integer from 0 to {INT32_MAX} was expected"
+            )
+        return cls(**columns, concurrency=int(concurrency), report=report or Report(count, count))
 
     @property
     def num_requests(self) -> int:
@@ -162,7 +164,7 @@ class Workload:
         return np.argsort(self.arrival_us, kind="stable").astype(np.int32)
 
 
-def _column(name: str, values: npt.ArrayLike | None, count: int) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
+def _column(name: str, values: npt.ArrayLike | None, count: int) -> npt.NDArray[Any]:
     """One array of a workload: checked, of its dtype, contiguous and read-only."""
     column = COLUMNS[name]
     if values is None:

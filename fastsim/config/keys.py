@@ -1,0 +1,135 @@
+"""The keys: every leaf of the configuration by its dotted name, with its type and its closest spelling."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from fastsim.config.model import describe, shown
+from fastsim.config.models import Config
+from fastsim.errors import InputError
+
+
+@dataclass(frozen=True)
+class Key:
+    """One leaf of the configuration."""
+
+    name: str
+    field: FieldInfo
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        annotation: Any = self.field.annotation
+        if self.field.metadata:
+            annotation = Annotated[(annotation, *self.field.metadata)]
+        return TypeAdapter(annotation, config=ConfigDict(strict=True))
+
+    @property
+    def default(self) -> Any:
+        """Value when a spec does not say."""
+        return self.field.default
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        return self.field.description or ""
+
+    @cached_property
+    def optional(self) -> bool:
+        """Whether none is a value."""
+        return type(None) in _alternatives(self.field.annotation)
+
+    @cached_property
+    def is_integer(self) -> bool:
+        """Whether values are integers: a range of such a key is rounded."""
+        return int in {_bare(part) for part in _alternatives(self.field.annotation)}
+
+    @cached_property
+    def is_number(self) -> bool:
+        """Whether values are integers or floats."""
+        return self.is_integer or float in {_bare(part) for part in _alternatives(self.field.annotation)}
+
+    def describe(self) -> str:
+        """What the key accepts."""
+        return describe(self.field.annotation, self.field.metadata)
+
+    def validate(self, value: object, source: str) -> Any:
+        """The value in the key's own type; `source` is named when it is not one.
+
+        The bare words none and null stand for None, which TOML lacks.
+
+        Raises
+        ------
+        InputError
+            When the value has another type or lies outside the key's range.
+        """
+        if self.optional and value in ("none", "null"):
+            return None
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError:
+            raise InputError(f"{source}: {self.name} = {shown(value)}, but {self.describe()} was expected") from None
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _bare(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _leaves(model: type[BaseModel], prefix: str) -> Iterator[Key]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _leaves(field.annotation, f"{prefix}{name}.")
+        else:
+            yield Key(prefix + name, field)
+
+
+KEYS: dict[str, Key] = {key.name: key for key in _leaves(Config, "")}
+"""Every key of the configuration, in the order of the models."""
+
+SECTIONS = frozenset(name[:end] for name in KEYS for end, letter in enumerate(name) if letter == ".")
+"""Every table of a spec: `engine`, `workload`, `workload.arrival`, ..."""
+
+
+def find_key(name: str, source: str) -> Key:
+    """The key of that name.
+
+    Raises
+    ------
+    InputError
+        When there is none; the sentence suggests the closest one.
+    """
+    if name in KEYS:
+        return KEYS[name]
+    if name in SECTIONS:
+        inside = ", ".join(key for key in KEYS if key.startswith(name + "."))
+        raise InputError(f"{source}: {name} is a table, but one of its keys was expected: {inside}")
+    raise InputError(f"{source}: {shown_name(name)} is not a key{suggestion(name, list(KEYS))}")
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """`; did you mean ...?`, or what is known when nothing is close."""
+    last = name.rpartition(".")[2]
+    by_last = [key for key in known if key.rpartition(".")[2] == last]
+    close = by_last[:1] or get_close_matches(name[:200], known, n=1, cutoff=0.75)
+    if not close:
+        ends = {key.rpartition(".")[2]: key for key in reversed(known)}
+        close = [ends[match] for match in get_close_matches(last[:200], list(ends), n=1, cutoff=0.75)]
+    if close:
+        return f"; did you mean {close[0]}?"
+    section = [key for key in known if "." in name and key.startswith(name.rpartition(".")[0] + ".")]
+    choices = section or known
+    return "; known are " + ", ".join(choices) if len(choices) <= 30 else "; `fastsim policies` lists them"
+
+
+def shown_name(name: str) -> str:
+    """A key's name as typed, made safe and short for one line."""
+    return shown(name)[1:-1] if name else '""'

@@ -1,0 +1,198 @@
+"""Reading a spec: TOML files that extend one another, and `--set key=value`, as layers of validated settings."""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastsim.config.derived import with_values
+from fastsim.config.keys import KEYS, SECTIONS, find_key, shown_name
+from fastsim.config.model import shown
+from fastsim.config.models import Config
+from fastsim.config.rules import check_rules
+from fastsim.errors import InputError
+
+MAX_SPEC_BYTES = 16 * 2**20
+TRACE = "workload.trace"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one file, or the command line, says. A later layer wins.
+
+    `settings` holds validated values by dotted key, `sweep` the raw `[sweep]` table. Relative file names are relative
+    to `folder`; `settings` holds them resolved.
+    """
+
+    source: str
+    folder: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    sweep: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A spec as its layers, the most general first."""
+
+    source: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings by dotted key; a later layer wins."""
+        return {key: value for layer in self.layers for key, value in layer.settings.items()}
+
+    @property
+    def base(self) -> Config:
+        """The base configuration, not yet checked against the rules between keys."""
+        return with_values(Config(), self.settings)
+
+    def config(self) -> Config:
+        """The base configuration, checked.
+
+        Raises
+        ------
+        InputError
+            When keys contradict each other.
+        """
+        config = self.base
+        check_rules(config, self.source)
+        return config
+
+
+def load_config(path: str | Path | None = None, sets: Sequence[str] = ()) -> Config:
+    """The base configuration of a spec file, with `key=value` settings on top; its `[sweep]` is ignored."""
+    return load_spec(path, sets).config()
+
+
+def load_spec(path: str | Path | None = None, sets: Sequence[str] = ()) -> Spec:
+    """Read a spec file, everything it extends, and `key=value` settings.
+
+    Raises
+    ------
+    InputError
+        One sentence that names file, key, value and what was expected.
+    """
+    layers = [] if path is None else _file_layers(Path(path), ())
+    return _spec(str(path) if path is not None else "--set", layers, sets)
+
+
+def spec_from_mapping(
+    table: Mapping[str, Any], sets: Sequence[str] = (), *, source: str = "spec", folder: str | Path = "."
+) -> Spec:
+    """A spec from a mapping of the shape that TOML gives: nested tables or dotted keys, `sweep` among them."""
+    return _spec(source, [_layer(table, source, Path(folder))], sets)
+
+
+def _spec(source: str, layers: list[Layer], sets: Sequence[str]) -> Spec:
+    if sets:
+        layers = [*layers, parse_sets(sets)]
+    return Spec(source, tuple(layers))
+
+
+def parse_sets(sets: Iterable[str]) -> Layer:
+    """The layer of `--set key=value` settings; the value is TOML, or bare text."""
+    settings: dict[str, Any] = {}
+    sweep: dict[str, Any] = {}
+    for text in sets:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise InputError(f"--set {shown(text)}, but key=value was expected")
+        if name in settings or name in sweep:
+            raise InputError(f"--set {shown_name(name)} is given twice, but one value was expected")
+        if name == "sweep.seeds":
+            sweep["seeds"] = parse_value(value)
+        else:
+            settings[name] = _resolved_path(name, find_key(name, "--set").validate(parse_value(value), "--set"), Path())
+    return Layer("--set", Path(), settings, sweep)
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, or the text itself when it is not one."""
+    text = text.strip()
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return table["value"] if len(table) == 1 else text
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, is not UTF-8, is larger than 16 MiB or is not TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SPEC_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}), but a TOML file was expected") from None
+    if len(data) > MAX_SPEC_BYTES:
+        raise InputError(f"{path}: larger than 16 MiB, but a spec in TOML was expected")
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text, but a TOML file was expected") from None
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise InputError(f"{path}: not valid TOML: {reason}") from None
+
+
+def _file_layers(path: Path, children: tuple[Path, ...]) -> list[Layer]:
+    """The layer of a file, after those of the file it extends."""
+    if path.resolve() in children:
+        raise InputError(f"{path}: extends itself through {children[-1].name}, but a chain that ends was expected")
+    table = read_toml(path)
+    extends = table.pop("extends", None)
+    if extends is None:
+        parents = []
+    elif isinstance(extends, str) and extends:
+        parents = _file_layers(path.parent / extends, (*children, path.resolve()))
+    else:
+        raise InputError(f"{path}: extends = {shown(extends)}, but the name of a TOML file was expected")
+    return [*parents, _layer(table, str(path), path.parent)]
+
+
+def _layer(table: Mapping[str, Any], source: str, folder: Path) -> Layer:
+    rest = dict(table)
+    sweep = rest.pop("sweep", {})
+    if not isinstance(sweep, Mapping):
+        raise InputError(f"{source}: sweep = {shown(sweep)}, but a table was expected")
+    settings = {}
+    for name, value in flat(rest, source).items():
+        settings[name] = _resolved_path(name, KEYS[name].validate(value, source), folder)
+    return Layer(source, folder, settings, dict(sweep))
+
+
+def flat(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one mapping from known dotted keys to raw values.
+
+    Raises
+    ------
+    InputError
+        When a key is unknown, a table is not one, or a key is given twice (nested and as a quoted dotted name).
+    """
+    out: dict[str, Any] = {}
+    for name, value in table.items():
+        path = prefix + str(name)
+        if path in SECTIONS:
+            if not isinstance(value, Mapping):
+                raise InputError(f"{source}: {path} = {shown(value)}, but a table was expected")
+            found = flat(value, source, path + ".")
+        else:
+            found = {find_key(path, source).name: value}
+        for key in found:
+            if key in out:
+                raise InputError(f"{source}: {key} is given twice, but one value was expected")
+        out |= found
+    return out
+
+
+def _resolved_path(name: str, value: Any, folder: Path) -> Any:
+    """File names hold for the folder of the file that gives them."""
+    return str((folder / value).absolute()) if name == TRACE and value is not None else value

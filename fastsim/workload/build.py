@@ -1,0 +1,137 @@
+"""A workload from its configuration, and the cache that builds each only once."""
+
+from collections import OrderedDict
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from fastsim.config import Config, WorkloadConfig, check_rules, resolved
+from fastsim.config.rules import WORKLOAD_RULES
+from fastsim.errors import InputError
+from fastsim.workload import synthetic
+from fastsim.workload.draws import Draws
+from fastsim.workload.readers.base import Trace
+from fastsim.workload.trace import load_trace
+from fastsim.workload.workload import Int32Array, Workload
+
+
+def build_workload(config: WorkloadConfig) -> Workload:
+    """The requests that a workload configuration stands for.
+
+    Raises
+    ------
+    InputError
+        When keys contradict each other, the trace cannot be used, or numbers do not fit.
+    """
+    return WorkloadPlan().build(config)
+
+
+class WorkloadPlan:
+    """Builds workloads and keeps the last few: neighbours in a sweep share them, and their base draws.
+
+    Parameters
+    ----------
+    kept : int
+        How many workloads and how many sets of base draws are kept.
+    """
+
+    def __init__(self, kept: int = 4) -> None:
+        self.kept = kept
+        self._draws: OrderedDict[tuple[int, int], Draws] = OrderedDict()
+        self._workloads: OrderedDict[WorkloadConfig, Workload] = OrderedDict()
+
+    def build(self, config: WorkloadConfig) -> Workload:
+        """The workload of a configuration: the same object for an equal one, while it is kept."""
+        if config in self._workloads:
+            self._workloads.move_to_end(config)
+            return self._workloads[config]
+        workload = self._build(_complete(config.model_copy(update={"seed": 0})), config.seed)
+        self._workloads[config] = workload
+        if len(self._workloads) > self.kept:
+            self._workloads.popitem(last=False)
+        return workload
+
+    def draws(self, seed: int, count: int) -> Draws:
+        """The base draws of a seed and number of requests."""
+        key = (seed, count)
+        if key not in self._draws:
+            self._draws[key] = Draws(seed, count)
+            if len(self._draws) > self.kept:
+                self._draws.popitem(last=False)
+        self._draws.move_to_end(key)
+        return self._draws[key]
+
+    def _build(self, config: WorkloadConfig, seed: int) -> Workload:
+        trace = None if config.trace is None else load_trace(config.trace)
+        count = _count(config, trace)
+        draws = self.draws(seed, count)
+        main = draws.with_gaps if config.arrival.kind in synthetic.RANDOM_ARRIVALS else draws.without_gaps
+
+        if trace is not None and config.arrival.kind == "trace":
+            arrival_us = synthetic.truncated_us(trace.arrival_us[:count], config.rate_scale)
+        else:
+            arrival_us = synthetic.truncated_us(synthetic.arrivals_us(config.arrival, draws), config.rate_scale)
+        if trace is not None and config.prompt.dist == "trace":
+            prompt = trace.prompt_tokens[:count]
+        else:
+            prompt = synthetic.lengths(config.prompt, main.prompt, draws, "prompt")
+        if trace is not None and config.output.dist == "trace":
+            output = trace.output_tokens[:count]
+        else:
+            output = synthetic.lengths(config.output, main.output, draws, "output")
+        max_tokens = synthetic.declared_max_tokens(config.max_tokens, output, draws)
+        prefix_group, prefix_tokens = _prefixes(config, trace, draws)
+        if config.prefix.adds_to_prompt and prefix_tokens is not None:
+            prompt = prompt.astype(np.int64) + prefix_tokens
+
+        workload = Workload.from_arrays(
+            arrival_us,
+            prompt,
+            np.where(max_tokens > 0, np.minimum(output, max_tokens), output),
+            max_tokens=max_tokens,
+            priority=_priorities(config, trace, draws),
+            prefix_group=prefix_group,
+            prefix_tokens=prefix_tokens,
+            think_us=synthetic.think_us(config.think, draws) if config.think.mean_s else None,
+            concurrency=config.concurrency or 0,
+            report=None if trace is None else replace(trace.report, rows_used=count),
+        )
+        cut = int(np.count_nonzero((max_tokens > 0) & (max_tokens < output)))
+        if cut:
+            note = f"{cut} of {count} outputs are cut at the declared max_tokens"
+            workload = replace(workload, report=replace(workload.report, notes=(*workload.report.notes, note)))
+        return workload
+
+
+@lru_cache(maxsize=256)
+def _complete(config: WorkloadConfig) -> WorkloadConfig:
+    """The configuration checked and with its defaults filled in: as dear as the arrays, and the same for all seeds."""
+    check_rules(Config(workload=config), "workload", WORKLOAD_RULES)
+    return resolved(Config(workload=config)).workload
+
+
+def _count(config: WorkloadConfig, trace: Trace | None) -> int:
+    if trace is None:
+        assert config.num_requests is not None  # resolved
+        return config.num_requests
+    rows = len(trace.arrival_us)
+    if config.num_requests is not None and config.num_requests > rows:
+        raise InputError(
+            f"workload.num_requests = {config.num_requests}, but at most {rows} was expected: "
+            f"{trace.source} has no more usable rows"
+        )
+    return config.num_requests or rows
+
+
+def _priorities(config: WorkloadConfig, trace: Trace | None, draws: Draws) -> Int32Array | None:
+    if config.priority.values is None:
+        return None if trace is None or trace.priority is None else trace.priority[: draws.count]
+    return synthetic.priorities(config.priority, draws)
+
+
+def _prefixes(config: WorkloadConfig, trace: Trace | None, draws: Draws) -> tuple[Int32Array | None, Int32Array | None]:
+    if config.prefix.groups is None and trace is not None and trace.prefix_group is not None:
+        assert trace.prefix_tokens is not None  # a reader gives both or none
+        return trace.prefix_group[: draws.count], trace.prefix_tokens[: draws.count]
+    return synthetic.prefixes(config.prefix, draws) if config.prefix.groups else (None, None)
