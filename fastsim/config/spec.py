@@ -105,7 +105,7 @@ def parse_sets(sets: Iterable[str]) -> Layer:
         if name == "sweep.seeds":
             sweep["seeds"] = parse_value(value)
         else:
-            settings[name] = _resolved_path(name, find_key(name, "--set").validate(parse_value(value), "--set"), Path())
+            settings[name] = resolved_path(name, find_key(name, "--set").validate(parse_value(value), "--set"), Path())
     return Layer("--set", Path(), settings, sweep)
 
 
@@ -165,7 +165,7 @@ def _layer(table: Mapping[str, Any], source: str, folder: Path) -> Layer:
         raise InputError(f"{source}: sweep = {shown(sweep)}, but a table was expected")
     settings = {}
     for name, value in flat(rest, source).items():
-        settings[name] = _resolved_path(name, KEYS[name].validate(value, source), folder)
+        settings[name] = resolved_path(name, KEYS[name].validate(value, source), folder)
     return Layer(source, folder, settings, dict(sweep))
 
 
@@ -193,6 +193,6 @@ def flat(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, A
     return out
 
 
-def _resolved_path(name: str, value: Any, folder: Path) -> Any:
-    """File names hold for the folder of the file that gives them."""
+def resolved_path(name: str, value: Any, folder: Path) -> Any:
+    """A value as it is kept: file names hold for the folder of the file that gives them."""
     return str((folder / value).absolute()) if name == TRACE and value is not None else value

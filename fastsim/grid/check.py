@@ -1,0 +1,74 @@
+"""Rules, effects and traces over a whole grid, looking only at combinations of the axes involved."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from fastsim.config import EFFECTS, RULES, Config
+from fastsim.config.spec import TRACE
+from fastsim.errors import InputError
+from fastsim.grid.digits import Digit
+from fastsim.workload import load_trace
+
+MAX_COMBINATIONS = 4_000_000
+
+
+def check_grid(base: Config, digits: Sequence[Digit], source: str) -> None:
+    """Refuse a grid in which any configuration breaks a rule between keys, or names an unusable trace.
+
+    Raises
+    ------
+    InputError
+        The first rule or trace that fails, with the values that break it.
+    """
+    for rule in RULES:
+        for values in combinations(base, digits, rule.keys, source):
+            if fault := rule.fault(values):
+                raise InputError(f"{source}: {fault}")
+    for path, count in combinations(base, digits, (TRACE, "workload.num_requests"), source):
+        if path is not None:
+            rows = len(load_trace(path).arrival_us)
+            if count is not None and count > rows:
+                raise InputError(
+                    f"{source}: workload.num_requests = {count}, but at most {rows} was expected: "
+                    f"{path} has no more usable rows"
+                )
+
+
+def idle_axes(base: Config, digits: Sequence[Digit], source: str) -> list[str]:
+    """A sentence for each axis over a key that changes nothing anywhere in the grid."""
+    out = []
+    for effect in EFFECTS:
+        swept = [key for key in effect.keys if any(key in digit.settings for digit in digits)]
+        if swept and not any(effect.when(*values) for values in combinations(base, digits, effect.needs, source)):
+            out += [f"{source}: axis {key} changes nothing: {effect.sentence}" for key in swept]
+    return out
+
+
+def combinations(base: Config, digits: Sequence[Digit], keys: Sequence[str], source: str) -> Iterator[tuple[Any, ...]]:
+    """Every distinct combination of the values of some keys that the grid holds.
+
+    Raises
+    ------
+    InputError
+        When there are more than four million.
+    """
+    involved = [digit for digit in digits if any(key in digit.settings for key in keys)]
+    mine = [[key for key in keys if key in digit.settings] for digit in involved]
+    distinct = [
+        list(dict.fromkeys(zip(*(digit.settings[key] for key in swept), strict=True)))
+        for digit, swept in zip(involved, mine, strict=True)
+    ]
+    if prod(map(len, distinct)) > MAX_COMBINATIONS:
+        names = ", ".join(key for swept in mine for key in swept)
+        raise InputError(
+            f"{source}: the axes {names} must be checked together, but more than {MAX_COMBINATIONS} combinations of "
+            "their values are more than was expected: use fewer values"
+        )
+    constant = {key: base.value(key) for key in keys}
+    for combination in product(*distinct):
+        values = dict(constant)
+        for swept, found in zip(mine, combination, strict=True):
+            values.update(zip(swept, found, strict=True))
+        yield tuple(values[key] for key in keys)

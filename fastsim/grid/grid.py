@@ -1,0 +1,271 @@
+"""A sweep's configurations as a mixed-radix number: index -> configuration, never materialised."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.config import KEYS, Config, Spec, WorkloadConfig, load_spec, spec_from_mapping, with_values
+from fastsim.config.spec import TRACE
+from fastsim.errors import InputError
+from fastsim.grid.check import check_grid, idle_axes
+from fastsim.grid.columns import Columns, Encode
+from fastsim.grid.digits import Axis, Digit
+from fastsim.grid.export import spec_text
+from fastsim.grid.selection import PartPlan, Selection, spread_picks
+from fastsim.grid.sweep import read_sweep
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+MAX_SIZE = 2**62
+
+
+class Grid:
+    """All configurations of a spec, by index from 0 to size - 1.
+
+    Digits that decide the workload are the most significant ones, so the configurations of one workload are
+    neighbours: workload w has the indices from w * configs_per_workload on.
+
+    Parameters
+    ----------
+    spec : Spec
+        The spec, with its `[sweep]` tables.
+    axis_options : iterable of str
+        `key=v1,v2,...` axes on top of it.
+
+    Raises
+    ------
+    InputError
+        One sentence, when the sweep is malformed, or when any configuration of the grid breaks a rule.
+    """
+
+    def __init__(self, spec: Spec, axis_options: Iterable[str] = ()) -> None:
+        self.spec = spec
+        self.source = spec.source
+        self.base: Config = spec.base
+        self._digits: tuple[Digit, ...] = read_sweep(spec, axis_options).digits(self.base)
+        self.size: int = prod(digit.size for digit in self._digits)
+        if self.size > MAX_SIZE:
+            raise InputError(f"{spec.source}: the grid has {self.size} configurations, but at most 2**62 were expected")
+        self.num_workloads: int = prod(digit.size for digit in self._digits if digit.decides_workload)
+        self.configs_per_workload: int = self.size // self.num_workloads
+        sizes = [digit.size for digit in self._digits]
+        self._strides = [prod(sizes[n + 1 :]) for n in range(len(sizes))]
+        self._columns = Columns(self.base, self._digits, self._strides)
+        check_grid(self.base, self._digits, spec.source)
+        self.warnings: list[str] = idle_axes(self.base, self._digits, spec.source)
+
+    @classmethod
+    def from_toml(cls, path: str | Path | None, sets: Sequence[str] = (), axes: Iterable[str] = ()) -> "Grid":
+        """The grid of a spec file with `key=value` settings and `key=v1,v2,...` axes on top."""
+        return cls(load_spec(path, sets), axes)
+
+    @classmethod
+    def from_mapping(
+        cls,
+        table: Mapping[str, Any],
+        sets: Sequence[str] = (),
+        axes: Iterable[str] = (),
+        *,
+        source: str = "spec",
+        folder: str | Path = ".",
+    ) -> "Grid":
+        """The grid of a mapping of the shape that TOML gives: nested tables or dotted keys, `sweep` among them."""
+        return cls(spec_from_mapping(table, sets, source=source, folder=folder), axes)
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis: its dotted name and what rows show for it, most significant first."""
+        return tuple(axis for digit in self._digits for axis in digit.axes)
+
+    # --- one configuration -------------------------------------------------------------------------------------------
+
+    def values(self, index: int) -> dict[str, Any]:
+        """What the row of a configuration shows for each axis."""
+        return {
+            axis.name: axis.values[position]
+            for digit, position in zip(self._digits, self._positions(index), strict=True)
+            for axis in digit.axes
+        }
+
+    def config(self, index: int) -> Config:
+        """The configuration of an index.
+
+        Raises
+        ------
+        InputError
+            When the grid has no such index.
+        """
+        return with_values(
+            self.base,
+            {
+                key: values[position]
+                for digit, position in zip(self._digits, self._positions(index), strict=True)
+                for key, values in digit.settings.items()
+            },
+        )
+
+    def workload_index(self, index: int) -> int:
+        """Which workload a configuration runs."""
+        return index // self.configs_per_workload
+
+    def workload_config(self, workload_index: int) -> WorkloadConfig:
+        """What a workload is built from."""
+        return self.config(workload_index * self.configs_per_workload).workload
+
+    def _positions(self, index: int) -> list[int]:
+        if not 0 <= index < self.size:
+            raise InputError(f"config-id {index}, but an integer from 0 to {self.size - 1} was expected")
+        return [index // stride % digit.size for digit, stride in zip(self._digits, self._strides, strict=True)]
+
+    # --- many configurations, by columns -----------------------------------------------------------------------------
+
+    def digits(self, start: int, stop: int) -> dict[str, Int32Array]:
+        """Position on each axis of the configurations in [start, stop); int32, shape (stop - start,)."""
+        indices = np.arange(start, stop, dtype=np.int64)
+        return {
+            axis.name: position
+            for n, digit in enumerate(self._digits)
+            for position in [self._columns.position(n, indices).astype(np.int32)]
+            for axis in digit.axes
+        }
+
+    def column(self, name: str, start: int, stop: int, encode: Encode | None = None) -> npt.NDArray[Any]:
+        """The values of a key or axis for the configurations in [start, stop); see `take`."""
+        return self.take(name, np.arange(start, stop, dtype=np.int64), encode)
+
+    def take(self, name: str, indices: Int64Array, encode: Encode | None = None) -> npt.NDArray[Any]:
+        """The values of a key, swept or not, or of an axis for any configurations; shape (len(indices),).
+
+        Defaults that depend on other keys are filled in. The name of an axis that is no key (a choice) gives its
+        labels.
+
+        Parameters
+        ----------
+        name : str
+            Dotted key or axis name.
+        indices : int64 array
+            Configurations.
+        encode : callable, optional
+            Turns a value into a number. Without it, numbers and booleans come as int64, float64 and bool; text, and
+            keys that can be None, come as objects.
+        """
+        return self._columns.take(name, indices, encode)
+
+    # --- identity ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def spec_hash(self) -> str:
+        """Hash of what every configuration is, 32 hex digits; traces count by content, not by name or place."""
+        swept = {key for digit in self._digits for key in digit.settings}
+        identity = {
+            "format": "fastsim-spec/1",
+            "base": {key: self._identity(key, self.base.value(key)) for key in KEYS if key not in swept},
+            "digits": [
+                [
+                    [[axis.name, _listed(axis.values)] for axis in digit.axes if axis.name not in KEYS],
+                    [[key, self._identity_column(key, values)] for key, values in digit.settings.items()],
+                ]
+                for digit in self._digits
+            ],
+        }
+        return blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def _identity(self, key: str, value: Any) -> Any:
+        return _file_digest(value) if key == TRACE and value is not None else value
+
+    def _identity_column(self, key: str, values: Sequence[Any]) -> Any:
+        return [_file_digest(value) for value in values] if key == TRACE else _listed(values)
+
+    def to_toml(self) -> str:
+        """The spec on its own: one file with the same configurations, `extends`, `--set` and `--axis` merged in."""
+        return spec_text(self.spec.settings, self._digits)
+
+    # --- what to compute ---------------------------------------------------------------------------------------------
+
+    def select(
+        self,
+        *,
+        limit: int | None = None,
+        sample: int | None = None,
+        shard: tuple[int, int] = (1, 1),
+        rows_per_part: int | None = None,
+    ) -> Selection:
+        """The configurations that a sweep computes.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Only the first so many.
+        sample : int, optional
+            At most so many, as whole workloads spread over the grid; single configurations spread over the grid when
+            one workload has more than that. A hash of the spec chooses: always the same ones.
+        shard : (int, int)
+            `(i, n)`: only the parts of shard i of n, counted from 1.
+        rows_per_part : int, optional
+            About how many rows a part has; by default a 64th of the grid, but from 64 to 16,384.
+        """
+        rows = rows_per_part or min(max(self.size // 64, 64), 16_384)
+        for name, count in (("--limit", limit), ("--sample", sample), ("rows per part", rows)):
+            if count is not None and count < 1:
+                raise InputError(f"{name} {count}, but an integer of at least 1 was expected")
+        if limit is not None and sample is not None:
+            raise InputError(f"--limit {limit} and --sample {sample} are both given, but one of them was expected")
+        if sample is not None and sample < self.size:
+            ranges = self._sampled(sample)
+            # A part covers as many more indices as rows are left out, or a sample would have a part for every few rows.
+            rows = rows * self.size // int((ranges[:, 1] - ranges[:, 0]).sum())
+            name = f"sample {sample}"
+        elif limit is not None and limit < self.size:
+            ranges, name = np.array([[0, limit]], np.int64), f"limit {limit}"
+        else:
+            ranges, name = np.array([[0, self.size]], np.int64), "all"
+        plan = PartPlan(self.size, self.configs_per_workload, rows)
+        return Selection(name, ranges, plan).shard(*shard)
+
+    def limit(self, count: int) -> Selection:
+        """The first `count` configurations."""
+        return self.select(limit=count)
+
+    def sample(self, count: int) -> Selection:
+        """At most `count` configurations spread over the grid; see `select`."""
+        return self.select(sample=count)
+
+    def shard(self, shard: int, of: int) -> Selection:
+        """The parts of shard 1 to `of`."""
+        return self.select(shard=(shard, of))
+
+    def part_ranges(self, rows_per_part: int | None = None) -> Iterable[tuple[int, int]]:
+        """Start and stop of every part of the whole grid, in order, made one at a time."""
+        plan = self.select(rows_per_part=rows_per_part).plan
+        return (plan.bounds(part) for part in range(plan.count))
+
+    def _sampled(self, count: int) -> Int64Array:
+        seed = int(self.spec_hash, 16)
+        length = self.configs_per_workload
+        if count < length:
+            picks = spread_picks(self.size, count, seed)
+            return np.stack([picks, picks + 1], axis=1)
+        starts = spread_picks(self.num_workloads, count // length, seed) * length
+        return np.stack([starts, starts + length], axis=1)
+
+
+def _listed(values: Sequence[Any]) -> Any:
+    return ["range", values.start, len(values)] if isinstance(values, range) else list(values)
+
+
+def _file_digest(path: str) -> str:
+    digest = blake2b(digest_size=16)
+    try:
+        with Path(path).open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}), but a trace file was expected") from None
+    return digest.hexdigest()

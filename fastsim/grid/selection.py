@@ -1,0 +1,152 @@
+"""Which configurations of a grid a sweep computes, and how they are cut into parts.
+
+A part is a fixed range of indices: it depends on the spec and on what was selected, never on workers, chunks or
+shards. Parts end where a workload ends, or cut a workload evenly when it has too many configurations.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.errors import InputError
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The selected configurations in [start, stop): file `part-{index:06d}.parquet`."""
+
+    index: int
+    start: int
+    stop: int
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of selected configurations."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    def indices(self) -> Int64Array:
+        """The selected configurations, ascending; int64, shape (rows,)."""
+        return np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in self.ranges])
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """The index ranges of all parts of a grid, from a few numbers.
+
+    Parts of about `rows` indices: whole workloads, or equal shares of one that has more configurations than that.
+    """
+
+    grid_size: int
+    configs_per_workload: int
+    rows: int
+
+    @property
+    def _pieces(self) -> int:
+        """Parts of one workload, when it is cut."""
+        return -(-self.configs_per_workload // self.rows)
+
+    @property
+    def length(self) -> int:
+        """Indices of a part; the last part of a workload or of the grid may have fewer."""
+        if self._pieces > 1:
+            return -(-self.configs_per_workload // self._pieces)
+        return self.rows // self.configs_per_workload * self.configs_per_workload
+
+    @property
+    def count(self) -> int:
+        """Number of parts of the whole grid."""
+        return self.part_of(self.grid_size - 1) + 1
+
+    def part_of(self, index: int) -> int:
+        """The part that holds a configuration."""
+        if self._pieces == 1:
+            return index // self.length
+        workload, inside = divmod(index, self.configs_per_workload)
+        return workload * self._pieces + inside // self.length
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First index of a part, and the one after its last."""
+        if self._pieces == 1:
+            return part * self.length, min((part + 1) * self.length, self.grid_size)
+        workload, piece = divmod(part, self._pieces)
+        first = workload * self.configs_per_workload
+        return first + piece * self.length, first + min((piece + 1) * self.length, self.configs_per_workload)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Part of a grid's configurations: disjoint ascending index ranges, cut into parts.
+
+    `name` says how it was chosen, and belongs to a sweep's identity. `ranges` has shape (n, 2), int64: start and stop
+    of each range. `only` is `(i, n)` for shard i of n, counted from 1.
+    """
+
+    name: str
+    ranges: Int64Array
+    plan: PartPlan
+    only: tuple[int, int] = (1, 1)
+
+    @property
+    def size(self) -> int:
+        """Number of configurations over all shards."""
+        return int((self.ranges[:, 1] - self.ranges[:, 0]).sum())
+
+    def shard(self, shard: int, of: int) -> "Selection":
+        """Every `of`-th part: shard 1 to `of`. The shards together are the whole.
+
+        Raises
+        ------
+        InputError
+            When `shard` is not from 1 to `of`.
+        """
+        if not 1 <= shard <= of:
+            raise InputError(f"--shard {shard}/{of}, but I/N with I from 1 to N was expected")
+        return replace(self, only=(shard, of))
+
+    def parts(self) -> Iterator[Part]:
+        """The parts of this shard in ascending order; parts without selected configurations are left out."""
+        shard, of = self.only
+        for index, ranges in self._cut():
+            if index % of == shard - 1:
+                yield Part(index, *self.plan.bounds(index), tuple(ranges))
+
+    def _cut(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """The ranges cut at part boundaries, gathered by part."""
+        index = -1
+        gathered: list[tuple[int, int]] = []
+        for start, stop in self.ranges.tolist():
+            while start < stop:
+                part = self.plan.part_of(start)
+                end = min(stop, self.plan.bounds(part)[1])
+                if part != index and gathered:
+                    yield index, gathered
+                    gathered = []
+                index = part
+                gathered.append((start, end))
+                start = end
+        if gathered:
+            yield index, gathered
+
+
+def spread_picks(total: int, count: int, seed: int) -> Int64Array:
+    """`count` distinct indices below `total`, ascending: a hash of `seed` picks one in each of `count` equal strata."""
+    quotient, remainder = divmod(total, count)
+    k = np.arange(count, dtype=np.int64)
+    low = k * quotient + np.minimum(k, remainder)
+    length = quotient + (k < remainder)
+    return low + (_hashed(k, seed) % length.astype(np.uint64)).astype(np.int64)
+
+
+def _hashed(k: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
+    """SplitMix64 of seed + k."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed % 2**64) + (k.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return mixed
