@@ -7,7 +7,7 @@ import pytest
 from tests.reference.golden import ENGINES, case_paths, first_difference, from_golden, load_case
 from tests.reference.vllm import simulate
 
-NUM_CASES = {"vllm-0.33.0": 109, "vllm-0.16.0": 51}
+NUM_CASES = {"vllm-0.33.0": 109, "vllm-0.16.0": 51, "vllm-0.33.0-async": 30}
 LARGE = {"l00_seed_sustained_s256", "l01_seed_sustained_s256_noisl", "l03_seed_sustained_s32"}
 """About a million request-steps each: seconds in plain Python."""
 

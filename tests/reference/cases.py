@@ -38,6 +38,8 @@ def random_case(
     config |= _cache(rng, requests, prefix_caching)
     config |= _limits(rng, requests)
     config |= _vllm_knobs(rng)
+    if rng.random() < 0.4:
+        config |= _overload(rng)
     config |= _run(rng, config, requests, max_steps)
     if family.endswith("policies"):
         config |= _policies(rng, config, requests)
@@ -134,6 +136,19 @@ def _vllm_knobs(rng: random.Random) -> dict[str, Any]:
     }
 
 
+def _overload(rng: random.Random) -> dict[str, Any]:
+    """Let many in at once, so that they take each other's blocks."""
+    return {
+        "max_num_seqs": rng.choice((8, 256)),
+        "max_num_active_seqs": None,
+        "max_num_batched_tokens": rng.choice((8, 32, 2048)),
+        "max_num_scheduled_tokens": None,
+        "enable_chunked_prefill": True,
+        "scheduler_reserve_full_isl": rng.random() < 0.3,
+        "watermark": 0.0,
+    }
+
+
 def _run(rng: random.Random, config: dict[str, Any], requests: list[Request], max_steps: int) -> dict[str, Any]:
     tokens = sum(r.output_tokens for r in requests)
     return {
@@ -153,16 +168,16 @@ def _policies(rng: random.Random, config: dict[str, Any], requests: list[Request
         "detect_livelock": rng.random() < 0.9,
         "livelock_steps": _maybe(rng, 0.3, rng.randint(5, 400)),
         "preemption_mode": rng.choice(("recompute", "recompute", "restart", "swap", "swap")),
-        "swap_space_blocks": rng.choice((0, 1, rng.randint(0, usable), usable, 10 * usable)),
+        "swap_space_blocks": rng.choice((1, rng.randint(1, usable), usable, 10 * usable)),
         "swap_us_per_block": rng.choice((0.0, 3.3, 250.0)),
         "victim": _maybe(rng, 0.7, rng.choice(VICTIM_NAMES)),
         "boost_after": _maybe(rng, 0.3, rng.randint(1, 4), 0),
         "queue_order": _maybe(rng, 0.6, rng.choice(("fcfs", "priority", "sjf", "aging"))),
-        "aging_per_s": rng.choice((0.0, 0.5, 1e6 / step_us, 1e5 / step_us)),
+        "aging_per_s": rng.choice((0.1, 0.5, 1e6 / step_us, 1e5 / step_us)),
         "max_num_queued_reqs": _maybe(rng, 0.1, rng.randint(1, 6)),
         "max_num_queued_tokens": _maybe(rng, 0.1, rng.randint(1, 100)),
         "timeout_s": _maybe(rng, 0.15, rng.randint(1, 100) * step_us / 1e6),
-        "retry_after_s": rng.choice((0.0, 1.0, rng.randint(1, 20) * step_us / 1e6)),
+        "retry_after_s": rng.choice((1e-6, 1.0, rng.randint(1, 20) * step_us / 1e6)),
     }
     if rng.random() < 0.4:
         knobs |= {
@@ -174,7 +189,7 @@ def _policies(rng: random.Random, config: dict[str, Any], requests: list[Request
         knobs |= {
             "bypass": True,
             "admission_scan_limit": rng.choice((1, 2, 3, 64)),
-            "max_admission_bypasses": rng.choice((0, 1, 2, 8)),
+            "max_admission_bypasses": rng.choice((1, 2, 3, 8)),
             "count_restores": rng.random() < 0.6,
             "blocked_checks_limit": rng.random() < 0.6,
         }
@@ -184,7 +199,7 @@ def _policies(rng: random.Random, config: dict[str, Any], requests: list[Request
             "slot_preempt_preflight": rng.random() < 0.5,
             "queue_order": rng.choice(("priority", "aging")),
         }
-        config["max_num_seqs"] = min(config["max_num_seqs"], rng.randint(1, 4))
+        knobs["max_num_seqs"] = min(config["max_num_seqs"], rng.randint(1, 4))
     if rng.random() < 0.5:
         knobs |= {
             "running_cap": rng.choice(("auto", "feedback", "feedback")),

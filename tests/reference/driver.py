@@ -123,9 +123,12 @@ class Driver:
     def _may_step(self) -> bool:
         if self.config.horizon_us is not None and self.t_us >= self.config.horizon_us:
             self.stop = "horizon"
-        elif self.totals["steps"] == self.config.max_steps:
+        elif self._steps_begun() == self.config.max_steps:
             self.stop = "max_steps"
         return not self.stop
+
+    def _steps_begun(self) -> int:
+        return self.totals["steps"]
 
     def step_us(self, batch: Batch) -> int:
         """IEEE doubles, left to right, truncated. An empty step takes its time too."""
@@ -194,8 +197,11 @@ class Driver:
             if request.status == "held":
                 self.held.remove(request)
             else:
-                self.scheduler.abort_request(request)
+                self._abort(request)
             self._time_out(request)
+
+    def _abort(self, request: RequestState) -> None:
+        self.scheduler.abort_request(request)
 
     def _time_out(self, request: RequestState) -> None:
         assert self.timeout_us is not None
@@ -226,7 +232,7 @@ class Driver:
         self._write_row(batch, finished)
         if self.check:
             check_invariants(self)
-        if self.config.detect_livelock:
+        if self.config.detect_livelock and not self.stop:
             self._look_for_livelock()
         return finished
 
@@ -265,6 +271,10 @@ class Driver:
                     len(self.scheduler.waiting),
                 ]
             )
+
+    def tokens_in_flight(self) -> int:
+        """Tokens of batches that have been scheduled but not counted yet."""
+        return 0
 
     def state(self) -> Any:
         return (self.scheduler.state(), list(self.backpressure.window), [r.index for r in self.held])
@@ -319,6 +329,7 @@ def check_invariants(driver: Driver) -> None:
     for request in scheduler.waiting:
         assert request.status == "waiting"
         assert not request.blocks
+        assert request.placeholders == 0
         assert (request.host_blocks > 0) == (request.num_computed > 0)
     host = sum(r.host_blocks for r in scheduler.waiting)
     assert host == scheduler.host_blocks <= config.swap_space_blocks
@@ -326,4 +337,4 @@ def check_invariants(driver: Driver) -> None:
         assert request.num_tokens == request.prompt + request.generated
         assert request.generated <= request.spec.output_tokens
     sent = sum(r.scheduled_tokens for r in driver.requests)
-    assert sent == driver.totals["prefill_tokens"] + driver.totals["decode_tokens"]
+    assert sent == driver.totals["prefill_tokens"] + driver.totals["decode_tokens"] + driver.tokens_in_flight()

@@ -10,7 +10,7 @@ from tests.reference.requests import Request
 from tests.reference.vllm import Outcome
 
 FOLDER = Path(__file__).parent.parent / "golden"
-ENGINES = ("vllm-0.33.0", "vllm-0.16.0")
+ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async")
 
 
 def case_paths(engine: str) -> list[Path]:

@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     # who is admitted
     "queue_order": None,  # policy's
-    "aging_per_s": 0.0,
+    "aging_per_s": 0.1,
     "admission": "greedy",
     "projection": "oracle",
     "overcommit": 1.0,

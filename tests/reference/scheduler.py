@@ -113,8 +113,8 @@ class Scheduler:
     def schedule(self, now: int) -> Batch:
         """One schedule() call: running requests first, then admissions unless somebody was preempted."""
         self.batch = batch = Batch(now)
-        self.token_budget = self.config.max_num_scheduled_tokens or self.config.max_num_batched_tokens
-        self.input_budget = self.config.max_num_batched_tokens
+        self.token_budget: int = self.config.max_num_scheduled_tokens or self.config.max_num_batched_tokens
+        self.input_budget: int = self.config.max_num_batched_tokens
         self.threshold = self._prefill_threshold()
         self.defers_prefills = self._defers_prefills()
         self.ran_prefill = False  # a mid-prefill running request, or an admission with more than a token to compute
@@ -133,7 +133,7 @@ class Scheduler:
 
     def _prefill_threshold(self) -> int:
         queued = len(self.running) + len(self.waiting)
-        threshold: int = self.config.long_prefill_token_threshold
+        threshold = int(self.config.long_prefill_token_threshold)
         if not self.is_0_16 and queued <= 1:
             return 0
         if threshold > 0 and self.config.long_prefill_token_threshold_adaptive:
@@ -187,8 +187,7 @@ class Scheduler:
         n = self.length(request) - request.num_computed
         if 0 < self.threshold < n:
             n = self.threshold
-        left: int = self.config.max_model_len - request.num_computed - 1
-        return min(n, self.token_budget, self.input_budget, left)
+        return min(n, self.token_budget, self.input_budget, self.config.max_model_len - request.num_computed - 1)
 
     def _schedule_tokens(self, request: RequestState, n: int) -> None:
         self.batch.scheduled[request] = n
@@ -272,6 +271,7 @@ class Scheduler:
                     plan = self.plan_admission(candidate, leaving=victim)
                     if plan.verdict is Verdict.ADMIT:
                         self.preempt_request(victim)
+                        assert plan == self.plan_admission(candidate), "the preflight was wrong"
                 else:
                     self.preempt_request(victim)
                     plan = self.plan_admission(candidate)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.reference.async_driver import AsyncDriver
 from tests.reference.blocks import Identity
 from tests.reference.driver import Driver
 from tests.reference.policies import complete
@@ -76,7 +77,8 @@ def simulate(
     With `check` every invariant is asserted after every step.
     """
     full = complete(config)
-    driver = Driver(full, requests, record_steps=record_steps, check=check)
+    driver_class = AsyncDriver if full.engine == "vllm-0.33.0-async" else Driver
+    driver = driver_class(full, requests, record_steps=record_steps, check=check)
     driver.run()
     cap = driver.scheduler.running_cap
     gaps = [gap for request in driver.requests for gap in request.gaps_us]
