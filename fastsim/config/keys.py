@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from fastsim.config.model import describe, shown
+from fastsim.config.model import describe, shown, shown_name, suggestion
 from fastsim.config.models import Config
 from fastsim.errors import InputError
 
@@ -110,26 +109,6 @@ def find_key(name: str, source: str) -> Key:
     if name in KEYS:
         return KEYS[name]
     if name in SECTIONS:
-        inside = ", ".join(key for key in KEYS if key.startswith(name + "."))
-        raise InputError(f"{source}: {name} is a table, but one of its keys was expected: {inside}")
+        first = next(key for key in KEYS if key.startswith(name + "."))
+        raise InputError(f"{source}: {name} is a table, but one of its keys was expected, such as {first}")
     raise InputError(f"{source}: {shown_name(name)} is not a key{suggestion(name, list(KEYS))}")
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    """`; did you mean ...?`, or what is known when nothing is close."""
-    last = name.rpartition(".")[2]
-    by_last = [key for key in known if key.rpartition(".")[2] == last]
-    close = by_last[:1] or get_close_matches(name[:200], known, n=1, cutoff=0.75)
-    if not close:
-        ends = {key.rpartition(".")[2]: key for key in reversed(known)}
-        close = [ends[match] for match in get_close_matches(last[:200], list(ends), n=1, cutoff=0.75)]
-    if close:
-        return f"; did you mean {close[0]}?"
-    section = [key for key in known if "." in name and key.startswith(name.rpartition(".")[0] + ".")]
-    choices = section or known
-    return "; known are " + ", ".join(choices) if len(choices) <= 30 else "; `fastsim policies` lists them"
-
-
-def shown_name(name: str) -> str:
-    """A key's name as typed, made safe and short for one line."""
-    return shown(name)[1:-1] if name else '""'

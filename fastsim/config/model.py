@@ -1,6 +1,7 @@
 """What the configuration is built from: strict frozen models, the field types, and one-sentence errors."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -67,7 +68,7 @@ def sentence(error: ValidationError, model: type[BaseModel], source: str) -> str
     location = [str(part) for part in fault["loc"]]
     key = ".".join(location)
     if fault["type"] == "extra_forbidden":
-        return f"{source}: {key} is not a key; known are {', '.join(model.model_fields)}"
+        return f"{source}: {shown_name(key)} is not a key{suggestion(key, list(model.model_fields))}"
     if fault["type"] == "missing":
         return f"{source}: {key} is missing"
     return f"{source}: {key} = {shown(fault['input'])}, but {describe_field(model, location)} was expected"
@@ -135,3 +136,23 @@ def _range(metadata: Iterable[Any]) -> str:
 
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) or abs(value) < 1e6 else f"{value:g}"
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """`; did you mean ...?`, or what is known when nothing is close."""
+    last = name.rpartition(".")[2]
+    by_last = [key for key in known if key.rpartition(".")[2] == last]
+    close = by_last[:1] or get_close_matches(name[:200], known, n=1, cutoff=0.75)
+    if not close:
+        ends = {key.rpartition(".")[2]: key for key in reversed(known)}
+        close = [ends[match] for match in get_close_matches(last[:200], list(ends), n=1, cutoff=0.75)]
+    if close:
+        return f"; did you mean {close[0]}?"
+    section = [key for key in known if "." in name and key.startswith(name.rpartition(".")[0] + ".")]
+    choices = section or known
+    return "; known are " + ", ".join(choices) if len(choices) <= 30 else "; `fastsim policies` lists them"
+
+
+def shown_name(name: str) -> str:
+    """A key's name as typed, made safe and short for one line."""
+    return shown(name)[1:-1] if name else '""'

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.config.derived import with_values
-from fastsim.config.keys import KEYS, SECTIONS, find_key, shown_name
-from fastsim.config.model import shown
+from fastsim.config.keys import KEYS, SECTIONS, find_key
+from fastsim.config.model import shown, shown_name
 from fastsim.config.models import Config
 from fastsim.config.rules import check_rules
 from fastsim.errors import InputError
@@ -130,8 +130,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SPEC_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}), but a TOML file was expected") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{shown_name(str(path))}: cannot be read ({reason}), but a TOML file was expected") from None
     if len(data) > MAX_SPEC_BYTES:
         raise InputError(f"{path}: larger than 16 MiB, but a spec in TOML was expected")
     try:

@@ -13,6 +13,7 @@ TokenList = Annotated[tuple[Positive, ...], a_list, Field(min_length=1, max_leng
 Weights = Annotated[tuple[Pause, ...], a_list, Field(min_length=1, max_length=1_000_000)]
 Priority = Annotated[int, type_integer, Field(ge=-(2**31), le=2**31 - 1)]
 Priorities = Annotated[tuple[Priority, ...], a_list, Field(min_length=1, max_length=1000)]
+FileName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 Tokens = Annotated[float, Field(ge=1, le=2**31 - 1, allow_inf_nan=False)]
 
 
@@ -111,7 +112,7 @@ class WorkloadConfig(Model):
     prefix: PrefixConfig = PrefixConfig()
     priority: PriorityConfig = PriorityConfig()
     think: ThinkConfig = ThinkConfig()
-    trace: str | None = None
+    trace: FileName | None = None
     """File of recorded requests; a relative path is relative to the file that names it."""
     rate_scale: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 1.0
     """Divides all gaps between arrivals: 2 is twice the rate."""

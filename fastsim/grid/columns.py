@@ -44,7 +44,8 @@ class Columns:
             return self._table(name, involved, places.tolist(), encode)[back]
         if (name, encode) not in self._tables:
             self._tables[name, encode] = self._table(name, involved, range(prod(sizes)), encode)
-        return self._tables[name, encode][place]
+        table = self._tables[name, encode]
+        return table[place] if involved else np.full(len(indices), table[0], table.dtype)
 
     def _involved(self, name: str) -> list[int]:
         """The digits that decide a key, or the default it takes from other keys; or the one of an axis."""

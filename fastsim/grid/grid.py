@@ -209,25 +209,25 @@ class Grid:
         shard : (int, int)
             `(i, n)`: only the parts of shard i of n, counted from 1.
         rows_per_part : int, optional
-            About how many rows a part has; by default a 64th of the grid, but from 64 to 16,384.
+            About how many rows a part has; by default a 64th of the selection, but from 64 to 16,384.
         """
-        rows = rows_per_part or min(max(self.size // 64, 64), 16_384)
-        for name, count in (("--limit", limit), ("--sample", sample), ("rows per part", rows)):
+        for name, count in (("--limit", limit), ("--sample", sample), ("rows per part", rows_per_part)):
             if count is not None and count < 1:
                 raise InputError(f"{name} {count}, but an integer of at least 1 was expected")
         if limit is not None and sample is not None:
             raise InputError(f"--limit {limit} and --sample {sample} are both given, but one of them was expected")
         if sample is not None and sample < self.size:
-            ranges = self._sampled(sample)
-            # A part covers as many more indices as rows are left out, or a sample would have a part for every few rows.
-            rows = rows * self.size // int((ranges[:, 1] - ranges[:, 0]).sum())
-            name = f"sample {sample}"
+            ranges, name = self._sampled(sample), f"sample {sample}"
         elif limit is not None and limit < self.size:
             ranges, name = np.array([[0, limit]], np.int64), f"limit {limit}"
         else:
             ranges, name = np.array([[0, self.size]], np.int64), "all"
-        plan = PartPlan(self.size, self.configs_per_workload, rows)
-        return Selection(name, ranges, plan).shard(*shard)
+        selected = int((ranges[:, 1] - ranges[:, 0]).sum())
+        rows = rows_per_part or min(max(selected // 64, 64), 16_384)
+        if name.startswith("sample"):
+            # A part covers as many more indices as are left out, or each would hold only a few rows of the sample.
+            rows = rows * self.size // selected
+        return Selection(name, ranges, PartPlan(self.size, self.configs_per_workload, rows)).shard(*shard)
 
     def limit(self, count: int) -> Selection:
         """The first `count` configurations."""

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.config import KEYS, Config, Spec, find_key
-from fastsim.config.keys import shown_name, suggestion
-from fastsim.config.model import shown
+from fastsim.config.model import shown, shown_name, suggestion
 from fastsim.config.spec import TRACE, Layer, flat, parse_value, resolved_path
 from fastsim.errors import InputError
 from fastsim.grid.digits import MAX_DIGIT, Axis, Digit, axis_values, key_digit

@@ -1,0 +1,82 @@
+"""The house has floors: a file imports only from what stands below it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fastsim
+
+PACKAGE = Path(fastsim.__file__).parent
+
+ORDER = (
+    "errors", "_jit",                         # F0
+    "config",                                 # F1
+    "workload",                               # F2
+    "engines",                                # F3
+    "metrics", "simulation",                  # F4
+    "grid", "store", "worker", "runner",      # F5
+    "analysis",                               # F6
+    "cli",                                    # F7
+)  # fmt: skip
+"""From the ground up: each imports only from those before it, and from its own folder."""
+
+ROOF = ("__init__", "__main__")
+"""May import from everywhere, and nothing inside imports from them."""
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def unit(path: Path) -> str:
+    """The folder or file directly below the package."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported from the package, relative imports resolved."""
+    package = ("fastsim", *path.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if module == "fastsim":  # `from fastsim import grid` names a unit
+                yield from ((node.lineno, f"fastsim.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_come_from_floors_below(path: Path) -> None:
+    here = unit(path)
+    if here in ROOF:
+        return
+    assert here in ORDER, f"{here} has no floor: add it to ORDER"
+    for line, name in imported(path):
+        if name.split(".")[0] != "fastsim":
+            continue
+        there = name.split(".")[1] if "." in name else "__init__"
+        assert there in ORDER, f"{path}:{line} imports {name}, which has no floor"
+        assert there == here or ORDER.index(there) < ORDER.index(here), (
+            f"{path}:{line}: {here} imports {name} from a floor that is not below"
+        )
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if unit(path) == "engines"], ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_an_engine_imports_no_other_engine(path: Path) -> None:
+    inside = path.relative_to(PACKAGE / "engines").parts
+    for line, name in imported(path):
+        parts = name.split(".")
+        if parts[:2] != ["fastsim", "engines"] or len(parts) < 3:
+            continue
+        if (PACKAGE / "engines" / parts[2]).is_dir():
+            assert parts[2] == inside[0], f"{path}:{line} imports {name}"
+
+
+def test_the_rule_can_fail(tmp_path: Path) -> None:
+    assert [name for _, name in imported(PACKAGE / "config" / "rules.py") if name.startswith("fastsim")]
+    assert ORDER.index("config") < ORDER.index("grid")
