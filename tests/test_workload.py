@@ -52,7 +52,7 @@ def test_the_first_requests_of_seed_7() -> None:
     workload = build(seed=7)
     assert workload.arrival_us[:4].tolist() == [70752, 173273, 230128, 319639]
     assert workload.prompt_tokens[:4].tolist() == [200, 200, 400, 400]
-    assert workload.output_tokens[:4].tolist() == [3297, 3200, 3596, 3200]
+    assert workload.output_tokens[:4].tolist() == [3596, 3200, 3200, 3200]
 
 
 def test_arrivals_that_are_not_random_draw_nothing() -> None:
@@ -231,7 +231,7 @@ def test_means() -> None:
     assert Workload.from_arrays([], [], []).mean_prompt_tokens == 0.0
 
 
-# --- declared limits, prefixes, priorities --------------------------------------------------------------------------------
+# --- declared limits, prefixes, priorities ------------------------------------------------------------
 
 
 def test_a_declared_limit_by_factor_bounds_the_output() -> None:

@@ -53,6 +53,9 @@ def detect_format(path: Path) -> Format:
     head = Head.of(path, data)
     for known in FORMATS:
         if known.detect(head):
+            for name in known.columns:
+                if head.columns.count(name) > 1:
+                    raise InputError(f"{path}: column {name} is there twice, but one was expected")
             return known
     closest = max(FORMATS, key=lambda known: len(set(known.columns) & set(head.columns)))
     missing = [name for name in closest.columns if name not in head.columns]
