@@ -187,7 +187,7 @@ class Scheduler:
         n = self.length(request) - request.num_computed
         if 0 < self.threshold < n:
             n = self.threshold
-        return min(n, self.token_budget, self.input_budget, self.config.max_model_len - request.num_computed - 1)
+        return int(min(n, self.token_budget, self.input_budget, self.config.max_model_len - request.num_computed - 1))
 
     def _schedule_tokens(self, request: RequestState, n: int) -> None:
         self.batch.scheduled[request] = n
