@@ -81,7 +81,7 @@ def shown(value: object) -> str:
     elif value is None:
         text = "none"
     elif isinstance(value, str):
-        text = '"' + value.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+        text = '"' + printable(value).replace('"', '\\"') + '"'
     elif isinstance(value, tuple | list):
         text = "[" + ", ".join(shown(item) for item in value[:20]) + (", ..." if len(value) > 20 else "") + "]"
     else:
@@ -151,6 +151,13 @@ def suggestion(name: str, known: list[str]) -> str:
     section = [key for key in known if "." in name and key.startswith(name.rpartition(".")[0] + ".")]
     choices = section or known
     return "; known are " + ", ".join(choices) if len(choices) <= 30 else "; `fastsim policies` lists them"
+
+
+def printable(text: str) -> str:
+    """Text on one line: what cannot be printed is escaped, so that a message is one sentence on one line."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
 
 
 def shown_name(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastsim.config.derived import with_values
 from fastsim.config.keys import KEYS, SECTIONS, find_key
-from fastsim.config.model import shown, shown_name
+from fastsim.config.model import printable, shown, shown_name
 from fastsim.config.models import Config
 from fastsim.config.rules import check_rules
 from fastsim.errors import InputError
@@ -75,7 +75,7 @@ def load_spec(path: str | Path | None = None, sets: Sequence[str] = ()) -> Spec:
         One sentence that names file, key, value and what was expected.
     """
     layers = [] if path is None else _file_layers(Path(path), ())
-    return _spec(str(path) if path is not None else "--set", layers, sets)
+    return _spec(printable(str(path)) if path is not None else "--set", layers, sets)
 
 
 def spec_from_mapping(
@@ -132,22 +132,24 @@ def read_toml(path: Path) -> dict[str, Any]:
             data = file.read(MAX_SPEC_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{shown_name(str(path))}: cannot be read ({reason}), but a TOML file was expected") from None
+        raise InputError(f"{printable(str(path))}: cannot be read ({reason}), but a TOML file was expected") from None
     if len(data) > MAX_SPEC_BYTES:
-        raise InputError(f"{path}: larger than 16 MiB, but a spec in TOML was expected")
+        raise InputError(f"{printable(str(path))}: larger than 16 MiB, but a spec in TOML was expected")
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text, but a TOML file was expected") from None
+        raise InputError(f"{printable(str(path))}: not UTF-8 text, but a TOML file was expected") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
-        raise InputError(f"{path}: not valid TOML: {reason}") from None
+        raise InputError(f"{printable(str(path))}: not valid TOML: {reason}") from None
 
 
 def _file_layers(path: Path, children: tuple[Path, ...]) -> list[Layer]:
     """The layer of a file, after those of the file it extends."""
     if path.resolve() in children:
-        raise InputError(f"{path}: extends itself through {children[-1].name}, but a chain that ends was expected")
+        raise InputError(
+            f"{printable(str(path))}: extends itself through {children[-1].name}, but a chain that ends was expected"
+        )
     table = read_toml(path)
     extends = table.pop("extends", None)
     if extends is None:
@@ -155,8 +157,10 @@ def _file_layers(path: Path, children: tuple[Path, ...]) -> list[Layer]:
     elif isinstance(extends, str) and extends:
         parents = _file_layers(path.parent / extends, (*children, path.resolve()))
     else:
-        raise InputError(f"{path}: extends = {shown(extends)}, but the name of a TOML file was expected")
-    return [*parents, _layer(table, str(path), path.parent)]
+        raise InputError(
+            f"{printable(str(path))}: extends = {shown(extends)}, but the name of a TOML file was expected"
+        )
+    return [*parents, _layer(table, printable(str(path)), path.parent)]
 
 
 def _layer(table: Mapping[str, Any], source: str, folder: Path) -> Layer:

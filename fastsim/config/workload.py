@@ -13,7 +13,7 @@ TokenList = Annotated[tuple[Positive, ...], a_list, Field(min_length=1, max_leng
 Weights = Annotated[tuple[Pause, ...], a_list, Field(min_length=1, max_length=1_000_000)]
 Priority = Annotated[int, type_integer, Field(ge=-(2**31), le=2**31 - 1)]
 Priorities = Annotated[tuple[Priority, ...], a_list, Field(min_length=1, max_length=1000)]
-FileName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+FileName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Tokens = Annotated[float, Field(ge=1, le=2**31 - 1, allow_inf_nan=False)]
 
 

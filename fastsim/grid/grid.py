@@ -164,9 +164,11 @@ class Grid:
     def spec_hash(self) -> str:
         """Hash of what every configuration is, 32 hex digits; traces count by content, not by name or place."""
         swept = {key for digit in self._digits for key in digit.settings}
+        base = {key: self.base.value(key) for key in KEYS if key not in swept}
         identity = {
             "format": "fastsim-spec/1",
-            "base": {key: self._identity(key, self.base.value(key)) for key in KEYS if key not in swept},
+            # Keys at their defaults are left out, so that a key added later does not rename every older sweep.
+            "base": {key: self._identity(key, value) for key, value in base.items() if value != KEYS[key].default},
             "digits": [
                 [
                     [[axis.name, _listed(axis.values)] for axis in digit.axes if axis.name not in KEYS],

@@ -168,7 +168,7 @@ def parse_axis(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     name, value = name.strip(), value.strip()
     if not equals or not name:
-        raise InputError(f"--axis {shown(text)}, but key=v1,v2,... was expected")
+        raise InputError(f"--axis {shown(text)}, but key=v1,v2 was expected")
     whole = parse_value(value if value[:1] in ("[", "{") else f"[{value}]")
     if isinstance(whole, list | dict):
         return name, whole
