@@ -1,0 +1,186 @@
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+"""How much was offered, against what there is: unloaded times, offered load, capacity, fairness, backlog.
+
+A request alone in the system is prefilled in chunks of the step's token budget and then decodes one token a step. Its
+unloaded E2E is the sum of those step times, without the truncation of each step to whole microseconds.
+"""
+
+import numpy as np
+
+from fastsim._jit import helper
+from fastsim.engines.outputs import NEVER, Status
+from fastsim.metrics.columns import NULL
+from fastsim.metrics.selection import quantile, sort_in_place
+
+_NAN = np.nan
+_PENDING = int(Status.PENDING)
+_FINISHED = int(Status.FINISHED)
+_REJECTED = int(Status.REJECTED)
+_TIMED_OUT = int(Status.TIMED_OUT)
+_UNSERVABLE = int(Status.UNSERVABLE)
+
+
+@helper
+def _offered(status):
+    return status != _PENDING and status != _UNSERVABLE
+
+
+@helper
+def _ceil_ratio(count, size):
+    """Smallest integer not below count / size: exact for counts below 2**40, and a float division is the cheap one."""
+    return int(np.ceil(count / size))
+
+
+@helper
+def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints):
+    """Fill the columns about load, fairness and backlog; the parameters are those of `summarise`.
+
+    Returns
+    -------
+    float
+        The longest unloaded E2E of an offered request, microseconds.
+    """
+    num_requests = log.status.shape[0]
+    block_size = float(params["block_size"])
+    token_budget = float(params["token_budget"])
+    max_model_len = params["max_model_len"]
+    frontend_us = params["frontend_us"]
+    b0_us = params["b0_us"]
+    b1_us = params["b1_us_per_prefill_token"]
+    b3_us = params["b3_us_per_context_token"]
+    prefill_us_per_token = b0_us / token_budget + b1_us
+    decode_us_per_token = b0_us / params["max_num_seqs"] + params["b2_us_per_decode_token"]
+    decode_alone_us = b0_us + params["b2_us_per_decode_token"]
+    offered = completed = 0
+    blocks = tokens = 0
+    block_us = engine_us = sum_us = longest_us = 0.0
+    slowdowns = squares = 0.0
+    first_us = last_us = 0
+    for i in range(num_requests):
+        prompt = prompt_tokens[i]
+        tokens += prompt + output_tokens[i]
+        if not _offered(log.status[i]):
+            continue
+        decodes = max(min(output_tokens[i], max_model_len - prompt) - 1, 0)
+        # Decode steps read prompt, prompt + 1, ... tokens of context
+        context_us = b3_us * decodes * (prompt + (decodes - 1) / 2.0)
+        prefill_us = _ceil_ratio(prompt, token_budget) * b0_us + prompt * b1_us
+        decode_us = decodes * decode_alone_us + context_us
+        alone_us = prefill_us + decode_us + frontend_us
+        prompt_blocks = _ceil_ratio(prompt, block_size)
+        full_blocks = _ceil_ratio(prompt + decodes, block_size)
+        scratch[offered] = alone_us
+        sum_us += alone_us
+        longest_us = max(longest_us, alone_us)
+        blocks += full_blocks
+        block_us += prompt_blocks * prefill_us + (prompt_blocks + full_blocks) / 2.0 * decode_us
+        engine_us += prompt * prefill_us_per_token + decodes * decode_us_per_token + context_us
+        arrival_us = log.arrival_us[i]
+        first_us = arrival_us if offered == 0 else min(first_us, arrival_us)
+        last_us = arrival_us if offered == 0 else max(last_us, arrival_us)
+        offered += 1
+        if log.status[i] == _FINISHED and arrival_us >= since_us and alone_us > 0.0:
+            slowdown = (log.finish_us[i] - arrival_us + frontend_us) / alone_us
+            completed += 1
+            slowdowns += slowdown
+            squares += slowdown * slowdown
+    floats["slowdown_served_mean"] = slowdowns / completed if completed > 0 else _NAN
+    floats["jain_slowdown"] = slowdowns * slowdowns / (completed * squares) if squares > 0.0 else _NAN
+    usable = totals["usable_blocks"]
+    ints["kv_safe_num_seqs"] = NULL
+    if num_requests > 0 and tokens > 0:
+        per_request = _ceil_ratio(tokens / num_requests, block_size)
+        ints["kv_safe_num_seqs"] = max(1, usable // per_request)
+    floats["unloaded_e2e_mean_ms"] = sum_us / offered / 1000.0 if offered > 0 else _NAN
+    floats["kv_capacity_req_per_s"] = _NAN
+    if blocks > 0 and sum_us > 0.0:
+        floats["kv_capacity_req_per_s"] = usable / (blocks / offered) / (sum_us / offered) * 1e6
+    _offered_load(params, offered, last_us - first_us, block_us, engine_us, usable, floats)
+    median_us, _ = quantile(scratch, 0, offered, offered, 0.5)
+    ints["overloaded"] = NULL
+    floats["backlog_slope_req_per_s"] = _NAN
+    if params["closed_loop"] == 0 and offered > 1 and last_us - first_us >= 2.0 * median_us:
+        _backlog(log, params, first_us, last_us, scratch, floats, ints)
+    return longest_us
+
+
+@helper
+def _offered_load(params, offered, span_us, block_us, engine_us, usable, floats):
+    """Needed over available, per unit of time; the arrivals' rate is (offered - 1) / span."""
+    floats["offered_kv_load"] = _NAN
+    floats["offered_token_load"] = _NAN
+    floats["offered_load"] = _NAN
+    if params["closed_loop"] == 1 or offered < 2 or span_us == 0:
+        return
+    per_us = (offered - 1.0) / offered / span_us
+    floats["offered_token_load"] = engine_us * per_us
+    if usable > 0:
+        floats["offered_kv_load"] = block_us * per_us / usable
+        floats["offered_load"] = max(floats["offered_kv_load"], floats["offered_token_load"])
+
+
+@helper
+def _first_at_or_after(times, count, time):
+    low = 0
+    high = count
+    while low < high:
+        middle = (low + high) >> 1
+        if times[middle] < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@helper
+def _backlog(log, params, first_us, last_us, scratch, floats, ints):
+    """Least-squares slope of the backlog (arrived - done - refused) sampled at the arrivals of the last half.
+
+    With deviations u_k of the sample times from their mean, slope = sum(u_k * backlog_k) / sum(u_k^2). An event that
+    changes the backlog by one from time e on adds the sum of the u_k with t_k >= e: a suffix sum, so nothing but the
+    arrivals needs an order. Events before the window add nothing, since all u_k sum to zero.
+    """
+    num_requests = log.status.shape[0]
+    count = 0
+    ordered = True
+    for i in range(num_requests):
+        if _offered(log.status[i]) and 2 * (log.arrival_us[i] - first_us) >= last_us - first_us:
+            scratch[count] = log.arrival_us[i]
+            ordered = ordered and (count == 0 or scratch[count] >= scratch[count - 1])
+            count += 1
+    if not ordered:
+        sort_in_place(scratch, count)
+    mean_us = 0.0
+    for k in range(count):
+        mean_us += (scratch[k] - scratch[0]) / count
+    mean_us += scratch[0]
+    suffix = scratch[num_requests:]
+    square = 0.0
+    total = 0.0
+    suffix[count] = 0.0
+    for k in range(count - 1, -1, -1):
+        deviation = scratch[k] - mean_us
+        square += deviation * deviation
+        total += deviation
+        suffix[k] = total
+    if square <= 0.0:
+        return
+    cross = 0.0
+    tie = 0
+    for k in range(count):
+        if scratch[k] != scratch[tie]:
+            tie = k
+        cross += suffix[tie]
+    for i in range(num_requests):
+        status = log.status[i]
+        gone_us = NEVER
+        if status in (_FINISHED, _TIMED_OUT):
+            gone_us = log.finish_us[i]
+        elif status == _REJECTED:
+            gone_us = log.arrival_us[i]
+        if gone_us > scratch[0] and gone_us <= last_us:
+            cross -= suffix[_first_at_or_after(scratch, count, gone_us)]
+    slope = cross / square
+    floats["backlog_slope_req_per_s"] = slope * 1e6
+    rate = (count - 1) / (scratch[count - 1] - scratch[0])
+    ints["overloaded"] = slope > params["overload_threshold"] * rate

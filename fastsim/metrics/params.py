@@ -1,0 +1,63 @@
+"""From a configuration to the record that metrics read: once for `fastsim run`, by columns for a sweep."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.metrics.columns import PARAMS_DTYPE
+
+OVERLOAD_SHARE = 0.05
+"""A backlog that takes in less than this share of the arrivals is noise or an end effect, not overload."""
+
+NO_LIMIT = 2**62
+
+Take = Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]]
+"""`take(key, encode)`: the encoded values of a key for the configurations in question, shape (count,)."""
+
+
+def params_records(take: Take, count: int) -> npt.NDArray[np.void]:
+    """PARAMS_DTYPE records of `count` configurations.
+
+    Parameters
+    ----------
+    take
+        For a grid: `lambda key, encode: grid.take(key, indices, encode)`. For one configuration:
+        `lambda key, encode: np.array([encode(config.value(key))])`.
+    """
+    params = np.zeros(count, PARAMS_DTYPE)
+    params["warmup_us"] = take("metrics.warmup_s", _microseconds)
+    params["frontend_us"] = take("latency.frontend_us", round)
+    params["block_size"] = take("engine.block_size", int)
+    params["max_model_len"] = take("engine.max_model_len", int)
+    active = take("engine.max_num_active_seqs", _or_no_limit)
+    params["max_num_seqs"] = np.where(active < NO_LIMIT, active, take("engine.max_num_seqs", int))
+    scheduled = take("engine.max_num_scheduled_tokens", _or_no_limit)
+    params["token_budget"] = np.minimum(scheduled, take("engine.max_num_batched_tokens", int))
+    params["starvation_window_us"] = take("engine.starvation_window_s", _microseconds)
+    params["thrash_threshold"] = take("engine.thrash_threshold", float)
+    params["overload_threshold"] = OVERLOAD_SHARE
+    params["closed_loop"] = take("workload.concurrency", _is_given)
+    for name in ("ttft", "tpot", "e2e"):
+        params[f"slo_{name}_us"] = take(f"slo.{name}_ms", _milliseconds_or_infinity)
+    for name in ("b0_us", "b1_us_per_prefill_token", "b2_us_per_decode_token", "b3_us_per_context_token"):
+        params[name] = take(f"latency.{name}", float)
+    return params
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _or_no_limit(value: int | None) -> int:
+    return NO_LIMIT if value is None else value
+
+
+def _is_given(value: int | None) -> int:
+    return int(value is not None)
+
+
+def _milliseconds_or_infinity(value: float | None) -> float:
+    return math.inf if value is None else value * 1000.0

@@ -1,0 +1,330 @@
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+"""The kernel that turns one run into one row. Everything it needs is in the log, the totals and the gap histogram."""
+
+import numpy as np
+
+from fastsim._jit import helper
+from fastsim.engines.outputs import NEVER, TOTALS_DTYPE, Status, Stop
+from fastsim.metrics.columns import NULL, NUM_LATENCIES, QUANTILES, STATUSES, VERDICTS
+from fastsim.metrics.load import summarise_load
+from fastsim.metrics.selection import gap_quantile, quantile
+
+_NAN = np.nan
+_PENDING = int(Status.PENDING)
+_WAITING = int(Status.WAITING)
+_RUNNING = int(Status.RUNNING)
+_FINISHED = int(Status.FINISHED)
+_REJECTED = int(Status.REJECTED)
+_TIMED_OUT = int(Status.TIMED_OUT)
+_UNSERVABLE = int(Status.UNSERVABLE)
+_HELD = int(Status.HELD)
+_STOP_MAX_STEPS = int(Stop.MAX_STEPS)
+
+_OK = STATUSES.index("ok")
+_MAX_STEPS = STATUSES.index("max_steps")
+_V_UNSERVABLE, _V_LIVELOCK, _V_STARVED, _V_THRASH, _V_OVERLOADED, _V_OK = range(len(VERDICTS))
+
+
+def scratch_size(num_requests: int) -> int:
+    """Length of the float64 scratch array that `summarise` needs for so many requests."""
+    return 2 * num_requests + 2
+
+
+@helper
+def _ratio(numerator, denominator):
+    return numerator / denominator if denominator > 0 else _NAN
+
+
+@helper
+def _counts(status, arrival_us, since_us):
+    """Whether a request is in the population of latencies and goodput: offered, servable, after warm-up."""
+    return status != _PENDING and status != _UNSERVABLE and arrival_us >= since_us
+
+
+@helper
+def _turned_away(status):
+    return status in (_REJECTED, _TIMED_OUT)
+
+
+@helper
+def summarise(log, prompt_tokens, output_tokens, totals, itl_histogram, params, scratch, floats, ints):
+    """Fill one row.
+
+    Parameters
+    ----------
+    log
+        RequestLog of the run, borrowed.
+    prompt_tokens, output_tokens
+        Integers, shape (num_requests,): the workload's true lengths.
+    totals, params
+        Records of TOTALS_DTYPE and PARAMS_DTYPE.
+    itl_histogram
+        int64, shape (ITL_BINS,).
+    scratch
+        float64, at least `scratch_size(num_requests)` long; overwritten.
+    floats, ints
+        Records of FLOAT_ROW_DTYPE and INT_ROW_DTYPE; modified in place.
+    """
+    since_us = params["warmup_us"]
+    _count_requests(log, prompt_tokens, totals, floats, ints)
+    _copy_totals(totals, params, floats, ints)
+    _latencies(log, prompt_tokens, output_tokens, params, since_us, scratch, floats["latencies"])
+    _first_lives(log, params, since_us, floats)
+    _gaps(totals, itl_histogram, floats)
+    _goodput(log, params, totals, since_us, floats)
+    longest_us = summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints)
+    _verdict(totals, params, longest_us, floats, ints)
+
+
+@helper
+def _count_requests(log, prompt_tokens, totals, floats, ints):
+    """Where everybody was at the end, and what was delivered to them."""
+    pending = waiting = running = finished = rejected = timed_out = unservable = held = 0
+    preempted = most = prompt = output = hits = wait_us = 0
+    for i in range(log.status.shape[0]):
+        status = log.status[i]
+        pending += status == _PENDING
+        waiting += status == _WAITING
+        running += status == _RUNNING
+        finished += status == _FINISHED
+        rejected += status == _REJECTED
+        timed_out += status == _TIMED_OUT
+        unservable += status == _UNSERVABLE
+        held += status == _HELD
+        preempted += log.num_preemptions[i] > 0
+        most = max(most, log.num_preemptions[i])
+        if log.first_token_us[i] != NEVER:
+            prompt += prompt_tokens[i]
+        output += log.num_generated[i]
+        hits += log.prefix_hit_tokens[i]
+        wait_us = max(wait_us, log.admission_wait_us[i])
+        if log.first_scheduled_us[i] == NEVER and status in (_WAITING, _TIMED_OUT):
+            end_us = log.finish_us[i] if status == _TIMED_OUT else totals["end_us"]
+            wait_us = max(wait_us, end_us - log.arrival_us[i])
+    ints["num_requests"] = log.status.shape[0]
+    ints["offered"] = log.status.shape[0] - pending - unservable
+    ints["completed"] = finished
+    ints["running"] = running
+    ints["waiting"] = waiting
+    ints["held"] = held
+    ints["pending"] = pending
+    ints["rejected"] = rejected
+    ints["timed_out"] = timed_out
+    ints["unservable"] = unservable
+    ints["preempted_requests"] = preempted
+    ints["max_preemptions"] = most
+    ints["prompt_tokens"] = prompt
+    ints["output_tokens"] = output
+    ints["prefix_hit_tokens"] = hits
+    floats["longest_admission_wait_ms"] = wait_us / 1000.0
+    seconds = (totals["end_us"] - totals["first_arrival_us"]) / 1e6
+    floats["request_throughput_req_per_s"] = _ratio(finished, seconds)
+    floats["output_throughput_tok_per_s"] = _ratio(output, seconds)
+    floats["total_throughput_tok_per_s"] = _ratio(prompt + output, seconds)
+
+
+@helper
+def _copy_totals(totals, params, floats, ints):
+    """What the engine counted, and the averages over time that follow from it."""
+    scheduled = totals["prefill_tokens"] + totals["decode_tokens"]
+    full_steps = totals["steps"] - totals["empty_steps"]
+    duration_us = totals["end_us"] - totals["first_arrival_us"]
+    ints["preemptions"] = totals["preemptions"]
+    ints["ineffective_preemptions"] = totals["ineffective_preemptions"]
+    ints["scheduled_tokens"] = scheduled
+    ints["prefill_tokens"] = totals["prefill_tokens"]
+    ints["decode_tokens"] = totals["decode_tokens"]
+    ints["recomputed_tokens"] = totals["recomputed_tokens"]
+    ints["discarded_tokens"] = totals["discarded_tokens"]
+    ints["salvaged_tokens"] = totals["salvaged_tokens"]
+    ints["swapped_tokens"] = totals["swapped_out_blocks"] * params["block_size"]
+    ints["swapped_out_blocks"] = totals["swapped_out_blocks"]
+    ints["swapped_in_blocks"] = totals["swapped_in_blocks"]
+    ints["swap_fallbacks"] = totals["swap_fallbacks"]
+    ints["held_arrivals"] = totals["held"]
+    ints["usable_blocks"] = totals["usable_blocks"]
+    ints["kv_peak_blocks"] = totals["kv_peak_blocks"]
+    ints["running_peak"] = totals["running_peak"]
+    ints["waiting_peak"] = totals["waiting_peak"]
+    ints["batch_tokens_peak"] = totals["batch_tokens_peak"]
+    ints["cap_min"] = totals["cap_min"]
+    ints["cap_final"] = totals["cap_final"]
+    ints["steps"] = totals["steps"]
+    ints["empty_steps"] = totals["empty_steps"]
+    ints["stop"] = totals["stop"]
+    ints["status"] = _MAX_STEPS if totals["stop"] == _STOP_MAX_STEPS else _OK
+    floats["simulated_s"] = totals["end_us"] / 1e6
+    floats["kv_use_mean"] = _ratio(_ratio(totals["kv_block_us"], duration_us), totals["usable_blocks"])
+    floats["kv_use_peak"] = _ratio(totals["kv_peak_blocks"], totals["usable_blocks"])
+    floats["running_mean"] = _ratio(totals["running_us"], duration_us)
+    floats["batch_tokens_mean"] = _ratio(scheduled, full_steps)
+    floats["busy_share"] = _ratio(totals["busy_us"], duration_us)
+    floats["cap_mean"] = _ratio(totals["cap_steps"], full_steps)
+    floats["recomputed_share"] = totals["recomputed_tokens"] / max(scheduled, 1)
+
+
+# --- Latencies ------------------------------------------------------------------------------------------------------
+
+_CENSORED = -1.0
+_TTFT, _TPOT, _E2E, _QUEUE_TIME = range(NUM_LATENCIES)
+_NUM_QUANTILES = len(QUANTILES)
+_SERVED_MEAN = _NUM_QUANTILES
+_SERVED = _SERVED_MEAN + 1
+_CENSORED_SHARE = _SERVED + _NUM_QUANTILES
+
+
+@helper
+def _ladder(values, served, censored, out):
+    """Quantiles of values[:served] alone, and with `censored` infinite ones behind them."""
+    start = 0
+    for k in range(2 * _NUM_QUANTILES if censored > 0 else _NUM_QUANTILES):
+        if k < _NUM_QUANTILES:
+            value, start = quantile(values, start, served, served, QUANTILES[k])
+            out[_SERVED + k] = value / 1000.0
+            out[k] = value / 1000.0
+        else:
+            start = 0 if k == _NUM_QUANTILES else start
+            value, start = quantile(values, start, served, served + censored, QUANTILES[k - _NUM_QUANTILES])
+            out[k - _NUM_QUANTILES] = value / 1000.0
+
+
+@helper
+def _latencies(log, prompt_tokens, output_tokens, params, since_us, values, out):
+    """Mean and quantiles of each latency; a negative value is that of somebody who did not get there."""
+    frontend_us = params["frontend_us"]
+    max_model_len = params["max_model_len"]
+    for which in range(NUM_LATENCIES):
+        served = censored = 0
+        sum_us = 0.0
+        for i in range(log.status.shape[0]):
+            status = log.status[i]
+            arrival_us = log.arrival_us[i]
+            if not _counts(status, arrival_us, since_us):
+                continue
+            value = _CENSORED
+            if which == _TTFT:
+                if log.first_token_us[i] != NEVER:
+                    value = float(log.first_token_us[i] - arrival_us + frontend_us)
+            elif which == _QUEUE_TIME:
+                if log.first_scheduled_us[i] != NEVER:
+                    value = float(log.first_scheduled_us[i] - arrival_us)
+            elif which == _E2E:
+                if status == _FINISHED:
+                    value = float(log.finish_us[i] - arrival_us + frontend_us)
+            elif status == _FINISHED:
+                if log.num_generated[i] < 2:
+                    continue
+                value = (log.finish_us[i] - log.first_token_us[i]) / (log.num_generated[i] - 1)
+            elif min(output_tokens[i], max_model_len - prompt_tokens[i]) < 2:
+                continue
+            if value == _CENSORED or _turned_away(status):
+                censored += 1
+            else:
+                values[served] = value
+                sum_us += value
+                served += 1
+        out[which, _SERVED_MEAN] = _ratio(sum_us, served) / 1000.0
+        out[which, _CENSORED_SHARE] = _ratio(censored, served + censored)
+        _ladder(values, served, censored, out[which])
+
+
+@helper
+def _first_lives(log, params, since_us, floats):
+    """TTFT of first lives: differs from TTFT only where preempted requests start again."""
+    served = 0
+    sum_us = 0.0
+    for i in range(log.status.shape[0]):
+        counts = _counts(log.status[i], log.arrival_us[i], since_us) and not _turned_away(log.status[i])
+        if counts and log.first_life_token_us[i] != NEVER:
+            sum_us += log.first_life_token_us[i] - log.arrival_us[i] + params["frontend_us"]
+            served += 1
+    floats["ttft_first_life_served_mean_ms"] = _ratio(sum_us, served) / 1000.0
+
+
+@helper
+def _gaps(totals, histogram, floats):
+    count = totals["itl_count"]
+    longest_us = totals["itl_max_us"]
+    floats["itl_mean_ms"] = _ratio(totals["itl_sum_us"], count) / 1000.0
+    floats["itl_max_ms"] = longest_us / 1000.0 if count > 0 else _NAN
+    out = floats["itl_quantiles_ms"]
+    index = before = 0
+    for k in range(_NUM_QUANTILES):
+        value, index, before = gap_quantile(histogram, index, before, count, longest_us, QUANTILES[k])
+        out[k] = value / 1000.0
+
+
+@helper
+def _goodput(log, params, totals, since_us, floats):
+    """Completed within every objective there is; whoever was not served is a miss."""
+    good = offered = rejected = 0
+    for i in range(log.status.shape[0]):
+        status = log.status[i]
+        if not _counts(status, log.arrival_us[i], since_us):
+            continue
+        offered += 1
+        rejected += status == _REJECTED
+        if status != _FINISHED:
+            continue
+        ttft_us = log.first_token_us[i] - log.arrival_us[i] + params["frontend_us"]
+        decode_us = log.finish_us[i] - log.first_token_us[i]
+        tokens = log.num_generated[i] - 1
+        within = ttft_us <= params["slo_ttft_us"] and ttft_us + decode_us <= params["slo_e2e_us"]
+        if tokens > 0:
+            within = within and decode_us / tokens <= params["slo_tpot_us"]
+        good += within
+    start_us = max(since_us, totals["first_arrival_us"])
+    floats["goodput_req_per_s"] = _ratio(good, (totals["end_us"] - start_us) / 1e6)
+    floats["goodput_share"] = _ratio(good, offered)
+    floats["goodput_admitted_share"] = _ratio(good, offered - rejected)
+
+
+# --- Verdict --------------------------------------------------------------------------------------------------------
+
+if "starved_gap_us" in (TOTALS_DTYPE.names or ()):
+
+    @helper
+    def _starved_gap(totals):
+        """Longest interval between completions in whose last half somebody was preempted, and its end."""
+        gap_us = totals["starved_gap_us"]
+        at_us = totals["starved_at_us"]
+        last_us = totals["end_us"] - totals["last_completion_us"]
+        if last_us > gap_us and 2 * (totals["last_preemption_us"] - totals["last_completion_us"]) >= last_us:
+            gap_us = last_us
+            at_us = totals["end_us"]
+        return gap_us, at_us
+
+else:
+
+    @helper
+    def _starved_gap(totals):
+        return NEVER, NEVER
+
+
+@helper
+def _verdict(totals, params, longest_unloaded_us, floats, ints):
+    """The verdict columns that need no request, and the label: the first that holds."""
+    gap_us, at_us = _starved_gap(totals)
+    if gap_us == NEVER:
+        ints["starved"] = NULL
+    else:
+        ints["starved"] = gap_us > 0 and gap_us >= max(params["starvation_window_us"], 2.0 * longest_unloaded_us)
+    floats["starved_gap_s"] = gap_us / 1e6 if gap_us > 0 else _NAN
+    floats["starved_at_s"] = at_us / 1e6 if gap_us > 0 else _NAN
+    ints["thrash"] = floats["recomputed_share"] > params["thrash_threshold"]
+    ints["livelock"] = totals["livelock_kind"] > 0
+    ints["livelock_kind"] = totals["livelock_kind"]
+    ints["livelock_step"] = totals["livelock_step"] if totals["livelock_kind"] > 0 else NULL
+    floats["livelock_s"] = totals["livelock_us"] / 1e6 if totals["livelock_kind"] > 0 else _NAN
+    if ints["unservable"] > 0:
+        ints["verdict"] = _V_UNSERVABLE
+    elif ints["livelock"] == 1:
+        ints["verdict"] = _V_LIVELOCK
+    elif ints["starved"] == 1:
+        ints["verdict"] = _V_STARVED
+    elif ints["thrash"] == 1:
+        ints["verdict"] = _V_THRASH
+    elif ints["overloaded"] == 1:
+        ints["verdict"] = _V_OVERLOADED
+    else:
+        ints["verdict"] = _V_OK
