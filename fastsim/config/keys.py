@@ -1,15 +1,19 @@
 """The keys: every leaf of the configuration by its dotted name, with its type and its closest spelling."""
 
+import ast
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import pairwise
+from textwrap import dedent
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from fastsim.config.model import describe, shown, shown_name, suggestion
+from fastsim.config.model import Model, describe, shown, shown_name, suggestion
 from fastsim.config.models import Config
 from fastsim.errors import InputError
 
@@ -19,6 +23,7 @@ class Key:
     """One leaf of the configuration."""
 
     name: str
+    model: type[BaseModel]
     field: FieldInfo
 
     @cached_property
@@ -35,8 +40,9 @@ class Key:
 
     @property
     def summary(self) -> str:
-        """One line for people."""
-        return self.field.description or ""
+        """One line for people: the text below the field in its model."""
+        last = self.name.rpartition(".")[2]
+        return next((text[last] for model in self.model.__mro__ if last in (text := _field_texts(model))), "")
 
     @cached_property
     def optional(self) -> bool:
@@ -75,6 +81,24 @@ class Key:
             raise InputError(f"{source}: {self.name} = {shown(value)}, but {self.describe()} was expected") from None
 
 
+@cache
+def _field_texts(model: type) -> dict[str, str]:
+    """The string below each field of a class. Read only when asked for: it would be a third of the import's time."""
+    if not issubclass(model, Model):
+        return {}
+    (body,) = ast.parse(dedent(inspect.getsource(model))).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: text.value.value
+        for field, text in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
@@ -88,7 +112,7 @@ def _leaves(model: type[BaseModel], prefix: str) -> Iterator[Key]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _leaves(field.annotation, f"{prefix}{name}.")
         else:
-            yield Key(prefix + name, field)
+            yield Key(prefix + name, model, field)
 
 
 KEYS: dict[str, Key] = {key.name: key for key in _leaves(Config, "")}

@@ -57,9 +57,7 @@ class _OneSentence(ModelMetaclass):
 class Model(BaseModel, metaclass=_OneSentence):
     """Base of all parts of the configuration: immutable, hashable, no unknown keys, no silent conversions."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
 
 
 def sentence(error: ValidationError, model: type[BaseModel], source: str) -> str:

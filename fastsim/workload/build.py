@@ -11,8 +11,7 @@ from fastsim.config.rules import WORKLOAD_RULES
 from fastsim.errors import InputError
 from fastsim.workload import synthetic
 from fastsim.workload.draws import Draws
-from fastsim.workload.readers.base import Trace
-from fastsim.workload.trace import load_trace
+from fastsim.workload.trace import Trace, load_trace
 from fastsim.workload.workload import Int32Array, Workload
 
 

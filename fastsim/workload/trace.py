@@ -1,13 +1,65 @@
-"""Recorded requests: which format a file has, and its rows as arrays."""
+"""Recorded requests: what a trace and a trace format are, and which format a file has."""
 
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from fastsim.errors import InputError
-from fastsim.workload.readers import FORMATS
-from fastsim.workload.readers.base import Format, Head, Trace
+from fastsim.workload.workload import Int32Array, Int64Array, Report
 
 HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The usable rows of a trace in order of arrival; arrays of shape (rows,), as in `Workload`.
+
+    `priority`, and `prefix_group` with `prefix_tokens`, are None when the format or file does not have them.
+    """
+
+    source: str
+    format: str
+    arrival_us: Int64Array
+    prompt_tokens: Int32Array
+    output_tokens: Int32Array
+    report: Report
+    priority: Int32Array | None = None
+    prefix_group: Int32Array | None = None
+    prefix_tokens: Int32Array | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a file: what formats are recognised by."""
+
+    path: Path
+    text: str
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path, data: bytes) -> "Head":
+        """The head of a file from its first bytes; columns are those of a CSV header."""
+        text = data.decode("utf-8-sig", errors="replace")
+        first = text.lstrip("\r\n").splitlines()[:1]
+        try:
+            columns = next(csv.reader(first), [])
+        except csv.Error:
+            columns = []
+        return cls(path, text, tuple(name.strip() for name in columns))
+
+
+@dataclass(frozen=True)
+class Format:
+    """One trace format: its name, the columns it cannot do without, how it is recognised, how it is read."""
+
+    name: str
+    columns: tuple[str, ...]
+    detect: Callable[[Head], bool]
+    read: Callable[[Path], Trace]
 
 
 def load_trace(path: str | Path) -> Trace:
@@ -50,6 +102,8 @@ def detect_format(path: Path) -> Format:
         raise InputError(f"{path}: cannot be read ({error.strerror}), but a trace file was expected") from None
     if not data.strip():
         raise InputError(f"{path}: is empty, but a trace with a header and rows was expected")
+    from fastsim.workload.readers import FORMATS  # here: the readers need polars, which a run without a trace does not
+
     head = Head.of(path, data)
     for known in FORMATS:
         if known.detect(head):
@@ -65,3 +119,24 @@ def detect_format(path: Path) -> Format:
         )
     known_formats = "; ".join(f"{known.name}: {','.join(known.columns)}" for known in FORMATS)
     raise InputError(f"{path}: not a known trace format, but one of these headers was expected: {known_formats}")
+
+
+def in_order(trace: Trace) -> Trace:
+    """The trace with its rows in order of arrival; a note says when they were not."""
+    if len(trace.arrival_us) == 0 or bool(np.all(np.diff(trace.arrival_us) >= 0)):
+        return trace
+    order = np.argsort(trace.arrival_us, kind="stable")
+
+    def sort(values: Int32Array | None) -> Int32Array | None:
+        return None if values is None else values[order]
+
+    return replace(
+        trace,
+        arrival_us=trace.arrival_us[order],
+        prompt_tokens=trace.prompt_tokens[order],
+        output_tokens=trace.output_tokens[order],
+        report=replace(trace.report, notes=(*trace.report.notes, "rows were sorted by arrival")),
+        priority=sort(trace.priority),
+        prefix_group=sort(trace.prefix_group),
+        prefix_tokens=sort(trace.prefix_tokens),
+    )

@@ -10,17 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fastsim.workload.readers.base import (
-    Format,
-    Mask,
-    Trace,
-    has_columns,
-    in_order,
-    not_whole,
-    numbers,
-    read_text_columns,
-    usable_rows,
-)
+from fastsim.workload.readers.table import Mask, has_columns, not_whole, numbers, read_text_columns, usable_rows
+from fastsim.workload.trace import Format, Trace, in_order
 from fastsim.workload.workload import Report
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")

@@ -8,17 +8,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fastsim.workload.readers.base import (
-    Floats,
-    Format,
-    Trace,
-    has_columns,
-    in_order,
-    not_whole,
-    numbers,
-    read_text_columns,
-    usable_rows,
-)
+from fastsim.workload.readers.table import Floats, has_columns, not_whole, numbers, read_text_columns, usable_rows
+from fastsim.workload.trace import Format, Trace, in_order
 from fastsim.workload.workload import LATEST_US, Int32Array, Report
 
 REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
