@@ -112,6 +112,8 @@ def test_nested_tables_and_dotted_keys_mean_the_same() -> None:
         ("run.horizon_s=120", 120.0),
         ("workload.priority.values=[0, -3]", (0, -3)),
         ("slo.ttft_ms=2000", 2000.0),
+        ("workload.trace=/a b/2024.5.csv", "/a b/2024.5.csv"),
+        ("workload.trace=/7", "/7"),
     ],
 )
 def test_set_values_are_toml_or_bare_text(text: str, expected: object) -> None:
@@ -172,7 +174,7 @@ def test_times_become_integer_microseconds() -> None:
     assert load_config(None, [BLOCKS]).run.horizon_us is None
 
 
-def test_every_rule_can_be_broken_and_kept() -> None:
+def test_the_defaults_keep_every_rule() -> None:
     check_rules(load_config(None, [BLOCKS]))
     for rule in RULES:
         assert rule.check(*(load_config(None, [BLOCKS]).value(key) for key in rule.keys)), rule

@@ -46,7 +46,7 @@ SETTINGS = [
     ("workload.arrival.kind=bursty", ['workload.arrival.kind = "bursty"', '"gamma"']),
     ("workload.prompt.values=[]", ["workload.prompt.values = []", "a list"]),
     ("workload.prompt.values=[1,0]", ["workload.prompt.values = [1, 0]", "an integer from 1"]),
-    ("workload.trace=7", ["workload.trace = 7", "text"]),
+    ("workload.trace=", ['workload.trace = ""', "text"]),
     ("slo.ttft_ms=-5", ["slo.ttft_ms = -5", "above 0"]),
     # keys that contradict each other
     ("engine.num_gpu_blocks=1", ["engine.num_gpu_blocks = 1", "null block"]),
@@ -115,6 +115,7 @@ FILES = [
     (b'"engine.block_size" = 16\n[engine]\nblock_size = 16\n', ["engine.block_size is given twice"]),
     (b'engine.policy = "a\\nb"\n', ['engine.policy = "a\\nb"']),
     (b"[engine.max_num_seqs]\nx = 1\n", ["engine.max_num_seqs", "an integer"]),
+    (b"workload.trace = 7\n", ["workload.trace = 7", "text"]),
     (b"sweep = 3\n", ["sweep = 3", "a table"]),
     (b"workload.num_requests = 1979-05-27\n", ["workload.num_requests = 1979-05-27", "an integer"]),
 ]

@@ -1,6 +1,7 @@
 """Grids: decoding by index, columns, identity, selections and parts."""
 
 import itertools
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,17 @@ def test_columns_are_encoded_value_by_value() -> None:
     assert off.tolist() == [-1, -1]
     assert mixed.column("choice.remedy", 1, 4).tolist() == ["swap", "urgent", "none"]
     assert mixed.take("engine.max_num_seqs", np.array([0, 143, 12])).tolist() == [16, 64, 32]
+
+
+def test_a_grid_travels_to_a_worker() -> None:
+    mixed = grid(MIXED)
+    mixed.column("engine.policy", 0, 4, lambda policy: policy == "priority")
+    other: Grid = pickle.loads(pickle.dumps(mixed))
+    assert other.spec_hash == mixed.spec_hash
+    assert other.config(100) == mixed.config(100)
+    assert other.column("engine.policy", 0, 4).tolist() == mixed.column("engine.policy", 0, 4).tolist()
+    selection: Selection = pickle.loads(pickle.dumps(mixed.sample(40)))
+    assert rows(selection) == rows(mixed.sample(40))
 
 
 def test_digits_are_positions() -> None:

@@ -1,5 +1,9 @@
 """Workloads from distributions: S1's recipe, common random numbers, every distribution, every range."""
 
+import gzip
+import json
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -22,6 +26,7 @@ from fastsim.workload.workload import COLUMNS
 
 from .sentences import bad_input
 
+GOLDEN = Path(__file__).parent / "golden"
 N = 20_000
 
 
@@ -53,6 +58,21 @@ def test_the_first_requests_of_seed_7() -> None:
     assert workload.arrival_us[:4].tolist() == [70752, 173273, 230128, 319639]
     assert workload.prompt_tokens[:4].tolist() == [200, 200, 400, 400]
     assert workload.output_tokens[:4].tolist() == [3596, 3200, 3200, 3200]
+
+
+@pytest.mark.parametrize(
+    ("case", "values"),
+    [
+        ("l00_seed_sustained_s256", {}),
+        ("l04_seed_spike50_s256", {"num_requests": 50, "arrival": ArrivalConfig(kind="all_at_once")}),
+    ],
+)
+def test_the_recipe_gives_the_requests_of_recorded_vllm_runs(case: str, values: dict[str, object]) -> None:
+    with gzip.open(GOLDEN / "vllm-0.33.0" / f"{case}.json.gz") as file:
+        requests = json.load(file)["requests"]
+    workload = build(seed=7, **values)
+    columns = (workload.arrival_us, workload.prompt_tokens, workload.output_tokens)
+    assert [list(row) for row in zip(*map(np.ndarray.tolist, columns), strict=True)] == [row[:3] for row in requests]
 
 
 def test_arrivals_that_are_not_random_draw_nothing() -> None:

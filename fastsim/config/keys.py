@@ -59,6 +59,11 @@ class Key:
         """Whether values are integers or floats."""
         return self.is_integer or float in {_bare(part) for part in _alternatives(self.field.annotation)}
 
+    @cached_property
+    def is_text(self) -> bool:
+        """Whether values are free text: `--set workload.trace=7` names the file 7."""
+        return str in {_bare(part) for part in _alternatives(self.field.annotation)}
+
     def describe(self) -> str:
         """What the key accepts."""
         return describe(self.field.annotation, self.field.metadata)

@@ -44,6 +44,11 @@ class Spec:
         return {key: value for layer in self.layers for key, value in layer.settings.items()}
 
     @property
+    def sweeps(self) -> bool:
+        """Whether there is anything in a `[sweep]` table."""
+        return any(layer.sweep for layer in self.layers)
+
+    @property
     def base(self) -> Config:
         """The base configuration, not yet checked against the rules between keys."""
         return with_values(Config(), self.settings)
@@ -105,7 +110,10 @@ def parse_sets(sets: Iterable[str]) -> Layer:
         if name == "sweep.seeds":
             sweep["seeds"] = parse_value(value)
         else:
-            settings[name] = resolved_path(name, find_key(name, "--set").validate(parse_value(value), "--set"), Path())
+            key = find_key(name, "--set")
+            parsed = parse_value(value)
+            text_value = value.strip() if key.is_text and not isinstance(parsed, str) else parsed
+            settings[name] = resolved_path(name, key.validate(text_value, "--set"), Path())
     return Layer("--set", Path(), settings, sweep)
 
 

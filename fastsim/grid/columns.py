@@ -28,6 +28,10 @@ class Columns:
         self._strides = strides
         self._tables: dict[tuple[str, Encode | None], npt.NDArray[Any]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Tables are cheap to make again, and the functions that encoded them may not travel to another process.
+        return {**self.__dict__, "_tables": {}}
+
     def position(self, digit: int, indices: Int64Array) -> Int64Array:
         """Where a digit stands in each configuration."""
         return indices // self._strides[digit] % self._digits[digit].size
