@@ -1,0 +1,201 @@
+"""Worker processes that may die: each has a pipe, at most two tasks, and a successor.
+
+Workers are forked from a fork server that has imported the package, so one starts in milliseconds and they share its
+memory. The fork server keeps clear of polars and of thread pools, which do not survive a fork.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
+
+TASKS_PER_WORKER = 2
+ANNOUNCE_COMPILING_S = 3.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a worker said, or its death.
+
+    `kind` is that of `fastsim.worker.main`'s messages, or `compiling`, or `died`: then `value` says how, `task` what
+    it was doing, `at` which configuration it had announced, and `unstarted` what it had not begun.
+    """
+
+    kind: str
+    value: Any = None
+    task: Task | None = None
+    at: int | None = None
+    unstarted: tuple[Task, ...] = ()
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    tasks: deque[Task] = field(default_factory=deque)
+    ready: bool = False
+    started: bool = False
+    at: int | None = None
+
+    def understand(self, message: tuple[Any, ...]) -> Event:
+        """Keep track of what this worker is doing."""
+        kind, value = message
+        if kind == "ready":
+            self.ready = True
+        elif kind == "started":
+            self.started, self.at = True, None
+        elif kind == "at":
+            self.at = value
+        else:
+            self.tasks.popleft()
+            self.started, self.at = False, None
+        return Event(kind, value)
+
+    def obituary(self) -> Event:
+        """The event of this worker's death."""
+        current = self.tasks.popleft() if self.started else None
+        return Event("died", _cause(self.process.exitcode), current, self.at, tuple(self.tasks))
+
+
+class Pool:
+    """Worker processes from `__enter__` to `__exit__`, which kills those that are still busy.
+
+    Parameters
+    ----------
+    job
+        What every worker needs to know.
+    size
+        How many workers.
+    next_task
+        Gives the next task, or None when there is none at the moment.
+    """
+
+    def __init__(self, job: Job, size: int, next_task: Callable[[], Task | None]) -> None:
+        self.job = job
+        self.size = size
+        self.next_task = next_task
+        self.upcoming: deque[Task] = deque()
+        self.workers: list[_Worker] = []
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["fastsim.worker", job.simulation])
+
+    def __enter__(self) -> "Pool":
+        self._start_worker()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for worker in self.workers:
+            if kind is not None:
+                worker.process.kill()
+            worker.connection.close()  # an idle worker ends by itself
+        for worker in self.workers:
+            worker.process.join(2.0)
+            if worker.process.exitcode is None:
+                worker.process.kill()
+                worker.process.join()
+
+    def events(self) -> Iterator[Event]:
+        """What happens, until every task is done. Deaths are followed by a new worker."""
+        started = time.monotonic()
+        compiled = False
+        while self._hand_out():
+            bells = [bell for worker in self.workers for bell in (worker.connection, worker.process.sentinel)]
+            rung = set(wait(bells, timeout=None if compiled else 0.5))
+            if not compiled and time.monotonic() - started > ANNOUNCE_COMPILING_S:
+                compiled = True
+                yield Event("compiling")
+            for worker in list(self.workers):
+                if not rung.isdisjoint((worker.connection, worker.process.sentinel)):
+                    yield from self._listen(worker)
+            if any(worker.ready for worker in self.workers):
+                compiled = True
+                while len(self.workers) < self.size:
+                    self._start_worker()
+
+    def _listen(self, worker: _Worker) -> Iterator[Event]:
+        """Everything a worker has said, and its death if it is dead."""
+        dead = not worker.process.is_alive()
+        with suppress(EOFError, OSError):  # its death shows in its process
+            while worker.connection.poll():
+                yield worker.understand(worker.connection.recv())
+        if dead:
+            self.workers.remove(worker)
+            worker.connection.close()
+            yield worker.obituary()
+            self._start_worker()
+
+    def _start_worker(self) -> None:
+        ours, theirs = self.context.Pipe()
+        with _environment(limit_threads()), _nameless_main():
+            process = self.context.Process(target=main, args=(theirs, self.job), daemon=True)
+            process.start()
+        theirs.close()
+        self.workers.append(_Worker(process, ours))
+
+    def _hand_out(self) -> bool:
+        """Give work to whoever needs it; False when everything is done.
+
+        A second task is kept ready in a worker's pipe only while there is enough for all: at the end nobody waits
+        behind a long one.
+        """
+        while len(self.upcoming) <= self.size and (task := self.next_task()) is not None:
+            self.upcoming.append(task)
+        for held in range(TASKS_PER_WORKER):
+            for worker in self.workers:
+                if len(worker.tasks) == held and len(self.upcoming) > held * self.size:
+                    task = self.upcoming.popleft()
+                    worker.tasks.append(task)
+                    with suppress(OSError):  # its death shows in its process
+                        worker.connection.send(task)
+        return bool(self.upcoming) or any(worker.tasks for worker in self.workers)
+
+
+def _cause(exitcode: int | None) -> str:
+    if exitcode == OUT_OF_MEMORY:
+        return "out of memory"
+    if exitcode is not None and exitcode < 0:
+        return f"killed by {signal.Signals(-exitcode).name}"
+    return f"exit code {exitcode}"
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Environment variables for the processes started within."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _nameless_main() -> Iterator[None]:
+    """Within, the main module has no file: workers would import it, and run a script that lacks the usual guard."""
+    module = sys.modules["__main__"]
+    hidden = {name: getattr(module, name) for name in ("__file__", "__spec__") if hasattr(module, name)}
+    for name in hidden:
+        delattr(module, name)
+    module.__spec__ = None
+    try:
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(module, name, value)

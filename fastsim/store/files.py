@@ -1,0 +1,48 @@
+"""Files that appear whole or not at all, and survive a power failure once they have appeared."""
+
+import os
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name, force it to disk, rename it, and force the folder's entry to disk.
+
+    Raises
+    ------
+    OSError
+        When the disk is full or the folder cannot be written; no temporary file is left behind.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the entries of a folder to disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def checksum(data: bytes) -> str:
+    """BLAKE2b of a file's bytes, 32 hex digits."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of writers that were killed. Only the holder of the folder's lock may do so."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)

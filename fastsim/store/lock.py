@@ -1,0 +1,45 @@
+"""One sweep at a time on a folder: a lock that the kernel releases when its owner ends, however it ends."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from fastsim.errors import InputError
+
+
+class FolderLock:
+    """An exclusive lock on a folder, held from `__enter__` to `__exit__`.
+
+    Raises
+    ------
+    InputError
+        On entering, when another process holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._handle: int | None = None
+
+    def __enter__(self) -> "FolderLock":
+        handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(handle, 100).decode(errors="replace").strip()
+            os.close(handle)
+            raise InputError(
+                f"{self.folder}: another sweep ({owner or 'of unknown process'}) is writing to this folder; "
+                "wait for it, stop it, or choose another --out"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
+        self._handle = handle
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            os.close(self._handle)  # closing releases it
+            self._handle = None

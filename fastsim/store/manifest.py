@@ -1,0 +1,168 @@
+"""manifest.json: what a sweep's folder holds, and which sweep it is."""
+
+import json
+import os
+import platform
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fastsim.errors import InputError
+from fastsim.grid import Grid, Selection
+from fastsim.store.files import write_whole
+from fastsim.store.sources import changed_sources, source_hashes
+
+FORMAT = "fastsim-sweep/1"
+READABLE = (FORMAT,)
+"""Formats that this version reads. Only the newest is written."""
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """A part that is on disk: `start` to `stop` is the range of indices it covers, `rows` how many it holds."""
+
+    part: int
+    start: int
+    stop: int
+    rows: int
+    bytes: int
+    blake2b: str
+
+
+@dataclass
+class Manifest:
+    """The contents of manifest.json.
+
+    `state` is `running`, `interrupted`, `failed` or `complete`. `shard` is `[i, n]`. `rows` counts the configurations
+    that the folder holds when complete.
+    """
+
+    spec_hash: str
+    selection: str
+    rows_per_part: int
+    shard: list[int]
+    grid_size: int
+    rows: int
+    axes: dict[str, int]
+    sources: dict[str, str]
+    format: str = FORMAT
+    state: str = "running"
+    versions: dict[str, str] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=dict)
+    totals: dict[str, Any] = field(default_factory=dict)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, grid: Grid, selection: Selection) -> "Manifest":
+        """The manifest of a sweep that starts."""
+        return cls(
+            spec_hash=grid.spec_hash,
+            selection=selection.name,
+            rows_per_part=selection.plan.rows,
+            shard=list(selection.only),
+            grid_size=grid.size,
+            rows=sum(part.rows for part in selection.parts()),
+            axes={axis.name: len(axis.values) for axis in grid.axes},
+            sources=dict(source_hashes()),
+            versions=_versions(),
+            host=_host(),
+        )
+
+    def part_records(self) -> list[PartRecord]:
+        """The parts on disk when the manifest was written."""
+        return [PartRecord(**part) for part in self.parts]
+
+    def write(self, folder: Path, records: Iterable[PartRecord]) -> None:
+        """Write manifest.json with these parts."""
+        self.parts = [asdict(record) for record in sorted(records, key=lambda record: record.part)]
+        table = {"format": self.format, "state": self.state} | asdict(self)
+        write_whole(folder / "manifest.json", json.dumps(table, indent=1).encode() + b"\n")
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a folder; None when there is none or it is damaged.
+
+    Raises
+    ------
+    InputError
+        When its format is one that this version does not read.
+    """
+    try:
+        table = json.loads((folder / "manifest.json").read_bytes())
+        written = table["format"]
+        if written not in READABLE:
+            raise InputError(
+                f"{folder}/manifest.json: format = {written!r}, but one of {', '.join(READABLE)} was expected: "
+                "another version of fastsim wrote it"
+            )
+        manifest = Manifest(**table)
+        manifest.part_records()
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+    except OSError as error:
+        raise InputError(f"{folder}/manifest.json: cannot be read ({error.strerror})") from None
+    return manifest
+
+
+def differences(old: Manifest, new: Manifest, old_spec: str, new_spec: str) -> list[str]:
+    """Why rows of two sweeps must not be mixed, in words; empty when they may be."""
+    found = []
+    if old.spec_hash != new.spec_hash:
+        changes = changed_settings(old_spec, new_spec)
+        found.append("the spec changed: " + ("; ".join(changes) or "a trace has other contents"))
+    for name, words in (("selection", "selected"), ("rows_per_part", "rows per part"), ("shard", "shard")):
+        before, now = getattr(old, name), getattr(new, name)
+        if before != now and old.spec_hash == new.spec_hash:
+            found.append(f"{words} was {before}, is {now}")
+    if changed := changed_sources(old.sources):
+        names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        found.append(f"sources that decide numbers changed: {names}")
+    return found
+
+
+def changed_settings(old_spec: str, new_spec: str) -> list[str]:
+    """Keys whose values differ between two specs written by `Grid.to_toml`: at most three, then how many more."""
+    old, new = _flat(old_spec), _flat(new_spec)
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    shown = [f"{name} was {_short(old.get(name))}, is {_short(new.get(name))}" for name in names[:3]]
+    return [*shown, f"and {len(names) - 3} more"] if len(names) > 3 else shown
+
+
+def _flat(text: str) -> dict[str, Any]:
+    def walk(prefix: str, value: Any, into: dict[str, Any]) -> None:
+        if isinstance(value, Mapping):
+            for name, inner in value.items():
+                walk(f"{prefix}.{name}" if prefix else name, inner, into)
+        else:
+            into[prefix] = value
+
+    flat: dict[str, Any] = {}
+    try:
+        walk("", tomllib.loads(text), flat)
+    except tomllib.TOMLDecodeError:
+        return {}
+    return flat
+
+
+def _short(value: Any) -> str:
+    text = "not given" if value is None else json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("fastsim-llm", "numba", "numpy", "polars"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed as a package"
+    return found
+
+
+def _host() -> dict[str, Any]:
+    return {"node": os.uname().nodename, "machine": platform.machine(), "system": sys.platform, "cores": os.cpu_count()}

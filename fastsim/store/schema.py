@@ -1,0 +1,115 @@
+"""What a row of a sweep is: config_id, workload_id, every axis by its dotted name, then the columns of metrics.
+
+The same indices always give the same bytes: the schema follows from the grid alone, and nothing of the machine or the
+moment enters a part.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from fastsim.grid import Axis, Grid
+from fastsim.metrics import COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, STATUSES, Column
+from fastsim.metrics.columns import NULL
+
+Int64Array = npt.NDArray[np.int64]
+MAX_ENUM = 1000
+"""Text axes up to this many values are enums: a category costs a part its name only once."""
+
+ERROR = STATUSES.index("error")
+
+
+def part_frame(
+    grid: Grid,
+    indices: Int64Array,
+    workload_ids: Sequence[str | None],
+    floats: npt.NDArray[np.float64],
+    ints: Int64Array,
+) -> pl.DataFrame:
+    """The rows of some configurations.
+
+    Parameters
+    ----------
+    grid
+        The plan.
+    indices
+        Configurations, ascending; int64, shape (m,).
+    workload_ids
+        Of each; None where the workload could not be built.
+    floats, ints
+        Shapes (m, len(FLOAT_COLUMNS)) and (m, len(INT_COLUMNS)), in the order of those names; NaN and -1 are null.
+    """
+    series = [
+        pl.Series("config_id", indices, pl.Int64),
+        pl.Series("workload_id", workload_ids, pl.String),
+        *axis_columns(grid, indices),
+    ]
+    float_at = {name: k for k, name in enumerate(FLOAT_COLUMNS)}
+    int_at = {name: k for k, name in enumerate(INT_COLUMNS)}
+    for column in COLUMNS:
+        values = floats[:, float_at[column.name]] if column.kind == "float" else ints[:, int_at[column.name]]
+        series.append(_metric(column, np.ascontiguousarray(values)))
+    return pl.DataFrame(series)
+
+
+def _metric(column: Column, values: npt.NDArray[Any]) -> pl.Series:
+    if column.kind == "float":
+        return pl.Series(column.name, values, pl.Float64, nan_to_null=True)
+    series = pl.Series(column.name, values, pl.Int64)
+    if (values == NULL).any():
+        series = series.set(series == NULL, None)
+    if column.kind == "bool":
+        return series.cast(pl.Boolean)
+    if column.kind == "code":
+        return pl.Series(column.name, column.labels, pl.Enum(column.labels)).gather(series)
+    return series
+
+
+def axis_columns(grid: Grid, indices: Int64Array) -> list[pl.Series]:
+    """One typed column an axis, in the order of the grid."""
+    columns = []
+    for n, digit in enumerate(grid._digits):
+        positions = grid._columns.position(n, indices)
+        for axis in digit.axes:
+            if isinstance(axis.values, range):
+                columns.append(pl.Series(axis.name, axis.values.start + axis.values.step * positions, pl.Int64))
+            else:
+                columns.append(_typed(axis).gather(positions))
+    return columns
+
+
+def _typed(axis: Axis) -> pl.Series:
+    """The values of an axis as a series of the narrowest fitting type."""
+    kinds = {type(value) for value in axis.values if value is not None}
+    if kinds <= {str}:
+        categories = list(dict.fromkeys(value for value in axis.values if value is not None))
+        dtype: Any = pl.Enum(categories) if len(categories) <= MAX_ENUM else pl.String
+    elif kinds <= {bool}:
+        dtype = pl.Boolean
+    elif kinds <= {int}:
+        dtype = pl.Int64
+    elif kinds <= {int, float}:
+        dtype = pl.Float64
+    else:
+        return pl.Series(axis.name, [None if value is None else str(value) for value in axis.values], pl.String)
+    values = [float(value) if dtype == pl.Float64 and value is not None else value for value in axis.values]
+    return pl.Series(axis.name, values, dtype)
+
+
+def empty_rows(count: int) -> tuple[npt.NDArray[np.float64], Int64Array]:
+    """Rows of configurations that failed: everything null but the status, which is `error`."""
+    floats = np.full((count, len(FLOAT_COLUMNS)), np.nan)
+    ints = np.full((count, len(INT_COLUMNS)), NULL, np.int64)
+    ints[:, INT_COLUMNS.index("status")] = ERROR
+    return floats, ints
+
+
+def part_bytes(frame: pl.DataFrame) -> bytes:
+    """A part as Parquet: one row group, zstd, statistics."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", row_group_size=max(frame.height, 1), statistics=True)
+    return buffer.getvalue()

@@ -1,0 +1,287 @@
+"""Sweeps with workers that raise, die or are slow, and parents that are stopped: the rows are always the same."""
+
+import hashlib
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fastsim.errors import InputError
+from fastsim.grid import Grid
+from fastsim.runner import available_cores, check_backend, sweep
+from fastsim.store import part_path, read_manifest
+from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW
+
+FAKE = "tests.fake_simulation"
+
+
+def make_grid(*behaviours, seeds=3):
+    axes = {"engine.max_num_seqs": [1, 2, 4, 8], "workload.arrival.rate_per_s": [1.0, 2.0]}
+    return Grid.from_mapping(
+        {
+            "engine.num_gpu_blocks": 100,
+            "workload.num_requests": 10,
+            "sweep": {"axes": axes | {"run.max_steps": list(behaviours)}, "seeds": seeds},
+        }
+    )
+
+
+class Recorder:
+    def __init__(self):
+        self.rows = 0
+        self.begun = None
+        self.notes = []
+        self.closed = False
+
+    def start(self, total, done):
+        self.begun = (total, done)
+
+    def advance(self, rows):
+        self.rows += rows
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def close(self):
+        self.closed = True
+
+
+def run(grid, out, **options):
+    return sweep(grid, out, simulation=FAKE, **({"workers": 1, "rows_per_part": 16} | options))
+
+
+def digest(out):
+    """Over names and bytes of all parts."""
+    total = hashlib.sha256()
+    for path in sorted((out / "parts").iterdir()):
+        total.update(path.name.encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def rows(out):
+    return pl.scan_parquet(out / "parts" / "*.parquet").collect()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A sweep that nothing happened to: 48 rows in 3 parts."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    result = run(make_grid(FINE, 7), out)
+    assert (result.rows, result.computed, result.errors) == (48, 48, {})
+    return out
+
+
+def test_rows_are_complete_and_in_order(undisturbed):
+    table = rows(undisturbed)
+    assert table["config_id"].to_list() == list(range(48))
+    assert table["completed"].to_list() == list(range(48))
+    assert table["workload_id"].n_unique() == 6
+    assert table.filter(pl.col("workload.seed") == 1)["workload_id"].n_unique() == 2
+    manifest = read_manifest(undisturbed)
+    assert (manifest.state, manifest.totals["rows_done"], len(manifest.parts)) == ("complete", 48, 3)
+
+
+def test_two_workers_give_the_same_bytes(undisturbed, tmp_path):
+    progress = Recorder()
+    run(make_grid(FINE, 7), tmp_path, workers=2, progress=progress)
+    assert digest(tmp_path) == digest(undisturbed)
+    assert (progress.begun, progress.rows, progress.closed) == ((48, 0), 48, True)
+
+
+def test_only_what_is_missing_is_computed(undisturbed, tmp_path):
+    run(make_grid(FINE, 7), tmp_path)
+    part_path(tmp_path, 0).write_bytes(b"damaged")
+    part_path(tmp_path, 2).unlink()
+    before = part_path(tmp_path, 1).stat().st_mtime_ns
+    progress = Recorder()
+    assert run(make_grid(FINE, 7), tmp_path, progress=progress).computed == 32
+    assert progress.begun == (48, 16)
+    assert any("2 parts" in note for note in progress.notes)
+    assert part_path(tmp_path, 1).stat().st_mtime_ns == before
+    assert digest(tmp_path) == digest(undisturbed)
+    assert run(make_grid(FINE, 7), tmp_path).computed == 0
+
+
+def test_shards_together_are_the_whole(undisturbed, tmp_path):
+    for shard in (1, 2):
+        run(make_grid(FINE, 7), tmp_path / str(shard), shard=(shard, 2))
+    together = sorted(path.name for shard in "12" for path in (tmp_path / shard / "parts").iterdir())
+    assert together == sorted(path.name for path in (undisturbed / "parts").iterdir())
+    for shard in "12":
+        for path in (tmp_path / shard / "parts").iterdir():
+            assert path.read_bytes() == (undisturbed / "parts" / path.name).read_bytes()
+
+
+def test_a_sample_takes_whole_workloads_and_has_the_rows_of_the_whole(undisturbed, tmp_path):
+    run(make_grid(FINE, 7), tmp_path, sample=17)
+    table = rows(tmp_path)
+    assert table.height == 16
+    assert table.equals(rows(undisturbed).filter(pl.col("config_id").is_in(table["config_id"].to_list())))
+
+
+def test_a_failing_configuration_is_a_row_and_the_rest_goes_on(tmp_path):
+    result = run(make_grid(FINE, RAISES), tmp_path)
+    table = rows(tmp_path)
+    assert table.height == 48
+    assert table.group_by("run.max_steps", "status").len().sort("run.max_steps").rows() == [
+        (FINE, "ok", 24),
+        (RAISES, "error", 24),
+    ]
+    assert table.filter(pl.col("status") == "error")["completed"].null_count() == 24
+    assert len(result.errors) == 24
+    assert set(result.errors.values()) == {"RuntimeError: this configuration is not well"}
+    assert "fake_simulation.py" in result.tracebacks[0]
+    manifest = read_manifest(tmp_path)
+    assert (manifest.totals["errors"], len(manifest.errors), manifest.state) == (24, 24, "complete")
+
+
+def test_a_configuration_that_keeps_killing_workers_is_found(tmp_path):
+    grid = Grid.from_mapping(
+        {
+            "engine.num_gpu_blocks": 100,
+            "sweep": {"axes": {"run.max_steps": [FINE, 7, KILLS, 8]}},
+            "workload.num_requests": 5,
+        }
+    )
+    progress = Recorder()
+    result = run(grid, tmp_path, progress=progress)
+    assert rows(tmp_path)["status"].to_list() == ["ok", "ok", "error", "ok"]
+    assert result.errors == {2: "it keeps killing workers"}
+    assert any("killed by SIGKILL" in note for note in progress.notes)
+
+
+def test_a_worker_killed_once_leaves_no_trace_in_the_rows(tmp_path):
+    grid = make_grid(FINE, KILLS_ONCE, seeds=1)
+    MARKER.touch()
+    run(grid, tmp_path / "calm")
+    MARKER.unlink()
+    progress = Recorder()
+    result = run(grid, tmp_path / "struck", progress=progress)
+    MARKER.unlink()
+    assert result.errors == {}
+    assert len(progress.notes) == 1
+    assert "killed by SIGKILL" in progress.notes[0]
+    assert digest(tmp_path / "calm") == digest(tmp_path / "struck")
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {root!r})
+from fastsim.errors import FastsimError
+from tests.test_runner import make_grid, run
+print("imported", flush=True)
+try:
+    run(make_grid({behaviours}), sys.argv[1], rows_per_part=8, workers=2)
+except FastsimError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+"""No `if __name__ == "__main__":`, on purpose: workers must not run a user's script."""
+
+
+def start(tmp_path, behaviours, **options):
+    """A sweep of 48 configurations in a process of its own."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(root=os.getcwd(), behaviours=behaviours))
+    command = [sys.executable, str(script), str(tmp_path / "out")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_a_full_disk_is_one_sentence_and_what_was_done_is_kept(tmp_path):
+    def small_files_only():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    output, errors = start(tmp_path, f"{FINE}, 7", preexec_fn=small_files_only).communicate(timeout=60)
+    assert output == "imported\n"
+    assert re.fullmatch(r".*/out: part \d cannot be stored \(File too large\); what was done is kept.*\n", errors)
+    assert read_manifest(tmp_path / "out").state == "failed"
+    assert not list((tmp_path / "out" / "parts").iterdir())
+    assert run(make_grid(FINE, 7), tmp_path / "out", rows_per_part=8).rows == 48
+
+
+def start_slow_sweep(tmp_path):
+    """A sweep of 48 configurations that take 0.3 s each, in a session of its own; some parts are done."""
+    process = start(tmp_path, f"{SLOW}, {FINE}", start_new_session=True)
+    out = tmp_path / "out"
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("parts/*.parquet"))) < 2:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    return process, out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_sweep_ends_within_two_seconds_says_how_to_go_on_and_does(tmp_path, number):
+    process, out = start_slow_sweep(tmp_path)
+    started = time.monotonic()
+    os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
+    output, errors = process.communicate(timeout=20)
+    assert time.monotonic() - started < 2.0
+    assert process.returncode == 130
+    assert output == "imported\n"
+    assert re.fullmatch(r"stopped: \d+ of 48 rows are kept in .*/out; the same command goes on from there\n", errors)
+    assert read_manifest(out).state == "interrupted"
+    assert not list(out.glob("parts/.*"))
+    kept = int(errors.split()[1])
+    assert 16 <= kept < 48
+    result = run(make_grid(SLOW, FINE), out, rows_per_part=8, workers=2)
+    assert (result.rows, result.computed) == (48, 48 - kept)
+    assert rows(out)["completed"].to_list() == list(range(48))
+
+
+def test_after_a_killed_parent_the_workers_are_gone_and_the_sweep_goes_on(tmp_path):
+    process, out = start_slow_sweep(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 5
+    while any_in_session(process.pid):
+        assert time.monotonic() < deadline, "workers outlived their parent"
+        time.sleep(0.05)
+    done = len(list(out.glob("parts/*.parquet")))
+    result = run(make_grid(SLOW, FINE), out, rows_per_part=8, workers=2)
+    assert result.rows == 48
+    assert 48 - 8 * done <= result.computed <= 48 - 8 * (done - 2)
+    assert rows(out)["completed"].to_list() == list(range(48))
+
+
+def any_in_session(leader):
+    """Whether a process of a session is left, zombies aside."""
+    for stat in (f"/proc/{name}/stat" for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            fields = Path(stat).read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            return True
+    return False
+
+
+def test_bad_options_are_one_sentence(tmp_path):
+    grid = make_grid(FINE)
+    with pytest.raises(InputError, match="--workers 0"):
+        run(grid, tmp_path, workers=0)
+    with pytest.raises(InputError, match="--backend slurm, but local or ray"):
+        run(grid, tmp_path, backend="slurm")
+
+
+def test_ray_without_ray_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'fastsim-llm\[ray\]'"):
+        check_backend("ray")
+
+
+def test_a_container_quota_bounds_the_workers(tmp_path):
+    quota = tmp_path / "cpu.max"
+    quota.write_text("100000 100000\n")
+    assert available_cores(quota) == 1
+    quota.write_text("max 100000\n")
+    assert available_cores(quota) == len(os.sched_getaffinity(0))
+    assert available_cores(tmp_path / "missing") == len(os.sched_getaffinity(0))
