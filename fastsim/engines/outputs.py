@@ -1,0 +1,177 @@
+"""What every engine writes down about a run: one log entry a request, one record of totals, one histogram of gaps.
+
+Kernels fill these in place; metrics read nothing else.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim._jit import helper
+
+
+class Status(IntEnum):
+    """Where a request was when the run ended."""
+
+    PENDING = 0  # not yet arrived
+    WAITING = 1  # in the waiting queue (a preempted request too)
+    RUNNING = 2
+    FINISHED = 3
+    REJECTED = 4  # refused at the front door
+    TIMED_OUT = 5  # aborted by its client
+    UNSERVABLE = 6  # can never fit: named before the first step
+    HELD = 7  # kept at the door by backpressure
+
+
+class Stop(IntEnum):
+    """Why a run ended."""
+
+    DRAINED = 0
+    HORIZON = 1
+    MAX_STEPS = 2
+    LIVELOCK = 3
+
+
+NEVER = -1
+"""Marks a time (or a hit count) that did not happen."""
+
+
+class RequestLog(NamedTuple):
+    """Per-request results, each of shape (num_requests,).
+
+    ==========================  =====  ========  ==================================================================
+    array                       dtype  unit      meaning
+    ==========================  =====  ========  ==================================================================
+    arrival_us                  int64  us        offered to the engine (closed loop: when its client sent it)
+    first_scheduled_us          int64  us        start of the first step that admitted it; -1 never
+    first_token_us              int64  us        first output token (of the life that completed); -1 never
+    first_life_token_us         int64  us        first output token of its first life; -1 never
+    last_token_us               int64  us        latest output token so far; -1 never
+    finish_us                   int64  us        last token delivered, or the moment of abort; -1 never
+    num_generated               int32  tokens    output tokens delivered
+    num_preemptions             int32  count
+    prefix_hit_tokens_first     int32  tokens    prefix-cache hit at its first admission; -1 never admitted
+    prefix_hit_tokens           int64  tokens    prefix-cache hits over all admissions
+    scheduled_tokens            int64  tokens    scheduled over all its lives
+    admission_wait_us           int64  us        longest single stay in the waiting queue that has ended in admission
+    status                      int8   Status    where it was when the run ended
+    ==========================  =====  ========  ==================================================================
+    """
+
+    arrival_us: npt.NDArray[np.int64]
+    first_scheduled_us: npt.NDArray[np.int64]
+    first_token_us: npt.NDArray[np.int64]
+    first_life_token_us: npt.NDArray[np.int64]
+    last_token_us: npt.NDArray[np.int64]
+    finish_us: npt.NDArray[np.int64]
+    num_generated: npt.NDArray[np.int32]
+    num_preemptions: npt.NDArray[np.int32]
+    prefix_hit_tokens_first: npt.NDArray[np.int32]
+    prefix_hit_tokens: npt.NDArray[np.int64]
+    scheduled_tokens: npt.NDArray[np.int64]
+    admission_wait_us: npt.NDArray[np.int64]
+    status: npt.NDArray[np.int8]
+
+
+def new_request_log(num_requests: int) -> RequestLog:
+    """An empty log for `num_requests` requests. The kernels reset it before every run."""
+    dtypes = dict.fromkeys(RequestLog._fields, np.int64) | {
+        "num_generated": np.int32,
+        "num_preemptions": np.int32,
+        "prefix_hit_tokens_first": np.int32,
+        "status": np.int8,
+    }
+    return RequestLog(**{name: np.zeros(num_requests, dtype) for name, dtype in dtypes.items()})
+
+
+TOTALS_DTYPE = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "steps",  # schedule() calls, empty ones included
+            "empty_steps",  # calls that scheduled no token
+            "prefill_tokens",
+            "decode_tokens",
+            "preemptions",
+            "completed",
+            "end_us",  # clock when the loop stopped
+            "stop",  # Stop
+            "first_arrival_us",
+            "recomputed_tokens",  # scheduled below the request's own highest computed count
+            "discarded_tokens",  # output tokens of lives that were restarted
+            "salvaged_tokens",  # prefix hits of re-admitted requests
+            "swapped_out_blocks",
+            "swapped_in_blocks",
+            "swap_fallbacks",  # swaps that became recomputes because the host pool was full
+            "ineffective_preemptions",
+            "kv_block_us",  # held blocks x duration, summed over steps
+            "kv_peak_blocks",
+            "running_us",  # running requests x duration
+            "running_peak",
+            "batch_tokens_peak",  # most tokens in one step
+            "busy_us",  # duration of non-empty steps
+            "waiting_peak",
+            "rejected",
+            "held",  # arrivals that backpressure kept at the door for a while
+            "timed_out",
+            "unservable",
+            "cap_min",  # running cap: least, last, and cap x non-empty steps for its mean
+            "cap_final",
+            "cap_steps",
+            "livelock_step",  # -1: none
+            "livelock_us",
+            "livelock_kind",  # 0 none, 1 a repeated state, 2 no progress
+            "itl_count",
+            "itl_sum_us",
+            "itl_max_us",
+            "usable_blocks",
+        )
+    ]
+)
+"""Totals of one run: one record of int64 counters, units in the names."""
+
+
+# --- Inter-token latencies: a histogram whose relative error is bounded ---------------------------------------------
+
+ITL_MANTISSA_BITS = 7
+ITL_BINS = (41 - ITL_MANTISSA_BITS) << ITL_MANTISSA_BITS
+"""Gaps below 2**8 us have a bin each; above, 128 bins an octave: a bin's middle is within 0.4 % of every gap in it."""
+
+
+class Gaps(NamedTuple):
+    """Inter-token gaps of a run: `histogram`, int64, shape (ITL_BINS,), a count a bin."""
+
+    histogram: npt.NDArray[np.int64]
+
+
+@helper
+def itl_bin(gap_us):
+    """Bin of a gap in microseconds: exact below 256, then 128 bins to the octave."""
+    shift = 0
+    value = gap_us
+    while value >= 256:
+        value >>= 1
+        shift += 1
+    index = value + (shift << ITL_MANTISSA_BITS)
+    return min(index, ITL_BINS - 1)
+
+
+@helper
+def itl_bin_value(index):
+    """The gap in microseconds that stands for a bin: its middle."""
+    if index < 256:
+        return float(index)
+    shift = (index >> ITL_MANTISSA_BITS) - 1
+    low = ((index & ((1 << ITL_MANTISSA_BITS) - 1)) + (1 << ITL_MANTISSA_BITS)) << shift
+    return low + ((1 << shift) - 1) / 2.0
+
+
+@helper
+def record_gaps(totals, itl, gap_us, count):
+    """Count `count` equal gaps between consecutive output tokens of a request."""
+    itl.histogram[itl_bin(gap_us)] += count
+    totals["itl_count"] += count
+    totals["itl_sum_us"] += gap_us * count
+    totals["itl_max_us"] = max(totals["itl_max_us"], gap_us)

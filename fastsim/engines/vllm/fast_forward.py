@@ -1,0 +1,184 @@
+"""Jump over the steps in which the running set only decodes.
+
+After a step that performed its waiting scan and admitted, finished and preempted nobody, with everybody on the clock,
+the next steps differ in nothing but growth until something changes. `steps_until_change` holds every stop; `jump`
+does the steps at once.
+"""
+
+from fastsim._jit import helper
+from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
+from fastsim.engines.vllm.blocks import take_blocks
+from fastsim.engines.vllm.codes import QueueOrder
+from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.recorder import record_repeated
+from fastsim.engines.vllm.scan import ScanEnd
+from fastsim.engines.vllm.update import count_gaps
+
+FCFS = int(QueueOrder.FCFS)
+EMPTY = int(ScanEnd.EMPTY)
+CAP = int(ScanEnd.CAP)
+BUDGET = int(ScanEnd.BUDGET)
+BLOCKS = int(ScanEnd.BLOCKS)
+SKIPPED = int(ScanEnd.SKIPPED)
+
+
+@helper
+def may_jump(cfg, st, q):
+    """Whether the coming steps only decode, and scan the queue as vainly as the one just done.
+
+    A last prefill chunk in that step leaves more budget to the next one: then only a scan that failed for another
+    reason is sure to fail again.
+    """
+    if (
+        not cfg["fast_forward"]
+        or st["running"] == 0
+        or st["clocked"] < st["running"]
+        or st["admitted"] > 0
+        or st["finished"] > 0
+        or st["running"] > min(cfg["max_num_scheduled_tokens"], cfg["max_num_batched_tokens"])
+    ):
+        return False
+    scan_end = st["scan_end"]
+    if st["scheduled"] > 0:
+        return not cfg["record"] and (scan_end == EMPTY or scan_end == CAP or scan_end == BLOCKS)
+    return scan_end != SKIPPED
+
+
+@helper
+def steps_until_change(cfg, st, tot, q):
+    """How many coming steps are certain to change nothing but lengths, time left out."""
+    steps = min(st["clock_next_end"] - st["clock"], cfg["max_steps"] - tot["steps"])
+    if cfg["prefill_schedule_interval"] > 1:
+        steps = min(steps, st["last_prefill"] + cfg["prefill_schedule_interval"] - st["executed"] - 1)
+    return min(steps, _steps_until_short(cfg, st, q, steps))
+
+
+@helper
+def _steps_until_short(cfg, st, q, most):
+    """Coming steps that the free blocks cover, at most `most`. A whole turn of the lanes takes a block a request."""
+    block_size = cfg["block_size"]
+    turns = st["free"] // st["clocked"]
+    if turns * block_size >= most:
+        return most
+    left = st["free"] - turns * st["clocked"]
+    steps = turns * block_size
+    lane = st["clock"] % block_size
+    while steps < most:
+        left -= q.lane_size[lane]
+        if left < 0:
+            break
+        steps += 1
+        lane += 1
+        if lane == block_size:
+            lane = 0
+    return steps
+
+
+@helper
+def arrival_stop_us(cfg, st, q, log):
+    """The next arrival that could change a decision: none while the scan cannot come to it."""
+    scan_end = st["scan_end"]
+    if cfg["record"] or cfg["prefill_schedule_interval"] > 1:
+        return next_arrival_us(st, q, log)
+    if scan_end == CAP or scan_end == BUDGET:
+        return NEVER_ARRIVES
+    if scan_end != EMPTY and cfg["queue_order"] == FCFS:
+        adaptive = cfg["long_prefill_token_threshold_adaptive"] and not cfg["scheduler_reserve_full_isl"]
+        if not adaptive:
+            return NEVER_ARRIVES
+    return next_arrival_us(st, q, log)
+
+
+@helper
+def _lane_sum(q, block_size, first, count):
+    """Blocks that `count` < block_size steps from lane `first` take, and the sum over those steps of blocks taken."""
+    taken = 0
+    area = 0
+    lane = first
+    for _ in range(count):
+        taken += q.lane_size[lane]
+        area += taken
+        lane += 1
+        if lane == block_size:
+            lane = 0
+    return taken, area
+
+
+@helper
+def jump(cfg, st, tot, req, q, blk, log, itl, rec):
+    """Do all steps up to the next change, if there are any."""
+    steps = steps_until_change(cfg, st, tot, q)
+    if steps <= 0:
+        return
+    stop_us = min(cfg["horizon_us"], arrival_stop_us(cfg, st, q, log))
+    if cfg["b3_us_per_context_token"] != 0.0 or cfg["record"]:
+        _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us)
+        return
+    decoders = st["clocked"]
+    duration = step_us(cfg, 0, decoders, 0, 0)
+    if duration > 0 and stop_us != NEVER_ARRIVES:
+        steps = min(steps, (stop_us - st["now_us"] + duration - 1) // duration)
+    if steps <= 0:
+        return
+    block_size = cfg["block_size"]
+    turns = steps // block_size
+    rest = steps - turns * block_size
+    lane = st["clock"] % block_size
+    # Held blocks summed over the steps: whole turns repeat one pattern on a rising base
+    rest_taken, rest_area = _lane_sum(q, block_size, lane, rest)
+    area = rest_area + rest * turns * decoders
+    if turns > 0:
+        _, turn_area = _lane_sum(q, block_size, lane, block_size)
+        area += turns * turn_area + block_size * decoders * (turns * (turns - 1) // 2)
+    held = st["usable"] - st["free"]
+    taken = turns * decoders + rest_taken
+    tot["kv_block_us"] += (held * steps + area) * duration
+    take_blocks(cfg, st, req, blk, taken)
+    tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held + taken)
+    count_gaps(st, tot, itl, duration, decoders * steps)
+    st["now_us"] += duration * steps
+    _count_jumped(st, tot, steps, duration * steps)
+
+
+@helper
+def _count_jumped(st, tot, steps, duration_us):
+    st["clock"] += steps
+    st["clock_token_us"] = st["now_us"]
+    st["executed"] += steps
+    tot["steps"] += steps
+    tot["decode_tokens"] += st["clocked"] * steps
+    tot["running_us"] += st["clocked"] * duration_us
+    tot["busy_us"] += duration_us
+
+
+@helper
+def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
+    """The same where every step has its own duration: a loop over time, never over requests."""
+    block_size = cfg["block_size"]
+    decoders = st["clocked"]
+    start_us = st["now_us"]
+    context = st["clock_context"] + decoders * st["clock"]
+    held = st["usable"] - st["free"]
+    taken = 0
+    lane = st["clock"] % block_size
+    now_us = start_us
+    done = 0
+    if cfg["record"]:
+        steps = min(steps, rec.steps.shape[0] - st["rec_steps"])
+    while done < steps and now_us < stop_us:
+        taken += q.lane_size[lane]
+        lane += 1
+        if lane == block_size:
+            lane = 0
+        duration = step_us(cfg, 0, decoders, context, 0)
+        if cfg["record"]:
+            record_repeated(st, rec, now_us, st["free"] - taken)
+        tot["kv_block_us"] += (held + taken) * duration
+        count_gaps(st, tot, itl, duration, decoders)
+        context += decoders
+        now_us += duration
+        done += 1
+    take_blocks(cfg, st, req, blk, taken)
+    tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held + taken)
+    st["now_us"] = now_us
+    _count_jumped(st, tot, done, now_us - start_us)

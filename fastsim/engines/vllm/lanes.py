@@ -1,0 +1,176 @@
+"""The running list, and the lanes and decode clock that stand for its members (see `state`)."""
+
+from fastsim._jit import helper
+from fastsim.engines.vllm.state import NONE
+
+NO_END = 2**31 - 1
+"""`clock_next_end` of an empty clock."""
+
+
+@helper
+def running_append(st, req, i):
+    """Append `i` to the running list: the last place, the highest admission number."""
+    tail = st["running_tail"]
+    req.run_prev[i] = tail
+    req.run_next[i] = NONE
+    if tail == NONE:
+        st["running_head"] = i
+    else:
+        req.run_next[tail] = i
+    st["running_tail"] = i
+    req.admission_number[i] = st["admissions"]
+    st["admissions"] += 1
+    st["running"] += 1
+
+
+@helper
+def running_remove(st, req, i):
+    """Take `i` out of the running list, wherever it stands."""
+    before = req.run_prev[i]
+    after = req.run_next[i]
+    if before == NONE:
+        st["running_head"] = after
+    else:
+        req.run_next[before] = after
+    if after == NONE:
+        st["running_tail"] = before
+    else:
+        req.run_prev[after] = before
+    st["running"] -= 1
+
+
+@helper
+def lane_insert(req, q, lane, i):
+    """Insert `i` into a lane by admission number. Nearly always the last place, so search from the end."""
+    after = NONE
+    before = q.lane_tail[lane]
+    number = req.admission_number[i]
+    while before != NONE and req.admission_number[before] > number:
+        after = before
+        before = req.lane_prev[before]
+    req.lane_prev[i] = before
+    req.lane_next[i] = after
+    if before == NONE:
+        q.lane_head[lane] = i
+    else:
+        req.lane_next[before] = i
+    if after == NONE:
+        q.lane_tail[lane] = i
+    else:
+        req.lane_prev[after] = i
+    q.lane_size[lane] += 1
+    req.lane[i] = lane
+
+
+@helper
+def lane_remove(req, q, i):
+    """Take `i` out of its lane."""
+    lane = req.lane[i]
+    before = req.lane_prev[i]
+    after = req.lane_next[i]
+    if before == NONE:
+        q.lane_head[lane] = after
+    else:
+        req.lane_next[before] = after
+    if after == NONE:
+        q.lane_tail[lane] = before
+    else:
+        req.lane_prev[after] = before
+    q.lane_size[lane] -= 1
+    req.lane[i] = NONE
+
+
+@helper
+def on_clock(cfg, req, i):
+    """Whether the counters of `i` are those of the decode clock."""
+    lane = req.lane[i]
+    return lane != NONE and lane != cfg["block_size"]
+
+
+@helper
+def computed_tokens(cfg, st, req, i):
+    """C of a request, at the start of this step, wherever it stands."""
+    if on_clock(cfg, req, i):
+        return req.num_computed_tokens[i] + st["clock"]
+    return req.num_computed_tokens[i]
+
+
+@helper
+def enter_clock(cfg, st, tot, req, q, log, i):
+    """A request that has just sampled a token (C == T - 1) starts to decode lazily.
+
+    The invariants from here on: it is scheduled one token in every step, it holds ceil(C / block_size) blocks, the
+    full ones are hashed, and it has got a token at `clock_token_us`.
+    """
+    computed = req.num_computed_tokens[i]
+    clock = st["clock"]
+    offset = computed - clock
+    lane_insert(req, q, (-offset) % cfg["block_size"], i)
+    req.num_computed_tokens[i] = offset
+    # Scheduled and recomputed tokens of the stretch are the difference of two counters: taken off here, added on leave
+    log.scheduled_tokens[i] -= computed
+    tot["recomputed_tokens"] -= min(computed, req.max_computed_tokens[i])
+    st["clock_context"] += offset
+    slot = st["clocked"]
+    end = req.end_clock[i]
+    q.clock_request[slot] = i
+    q.clock_end[slot] = end
+    req.clock_slot[i] = slot
+    st["clocked"] = slot + 1
+    st["clock_next_end"] = min(st["clock_next_end"], end)
+
+
+@helper
+def leave_clock(cfg, st, tot, req, q, log, i, ahead):
+    """Write the counters of `i` out and take it off the clock; it then stands in no lane.
+
+    `ahead` is 1 when this step has already given it its block and hashed what that fills, else 0. Its own step is not
+    counted: C is that at the start of this step.
+    """
+    lane_remove(req, q, i)
+    offset = req.num_computed_tokens[i]
+    computed = offset + st["clock"]
+    block_size = cfg["block_size"]
+    req.num_computed_tokens[i] = computed
+    req.num_tokens[i] = computed + 1
+    req.num_blocks[i] = (computed + ahead + block_size - 1) // block_size
+    req.num_cached_blocks[i] = (computed + ahead) // block_size
+    log.scheduled_tokens[i] += computed
+    log.last_token_us[i] = st["clock_token_us"]
+    tot["recomputed_tokens"] += min(computed, req.max_computed_tokens[i])
+    req.max_computed_tokens[i] = max(req.max_computed_tokens[i], computed)
+    st["clock_context"] -= offset
+    last = st["clocked"] - 1
+    slot = req.clock_slot[i]
+    moved = q.clock_request[last]
+    q.clock_request[slot] = moved
+    q.clock_end[slot] = q.clock_end[last]
+    req.clock_slot[moved] = slot
+    st["clocked"] = last
+    if req.end_clock[i] == st["clock_next_end"]:
+        st["clock_next_end"] = _next_end(q, last)
+
+
+@helper
+def _next_end(q, clocked):
+    end = NO_END
+    for slot in range(clocked):
+        end = min(end, q.clock_end[slot])
+    return end
+
+
+@helper
+def materialise(cfg, st, tot, req, q, log, behind):
+    """Write out the counters of all who were admitted after number `behind`: they will not decode one token each.
+
+    They have got nothing in this step yet.
+    """
+    explicit = cfg["block_size"]
+    i = st["running_head"]
+    while i != NONE and req.admission_number[i] <= behind:
+        i = req.run_next[i]
+    while i != NONE:
+        if req.lane[i] != explicit:
+            leave_clock(cfg, st, tot, req, q, log, i, 0)
+            lane_insert(req, q, explicit, i)
+        i = req.run_next[i]

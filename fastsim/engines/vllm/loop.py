@@ -1,0 +1,120 @@
+"""The loop around the scheduler: arrivals, idle time, steps, the clock (synchronous scheduling)."""
+
+from fastsim._jit import helper
+from fastsim.engines.outputs import Stop
+from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, add_arrivals, next_arrival_us
+from fastsim.engines.vllm.fast_forward import jump, may_jump
+from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.recorder import record_has_room, record_schedule, record_update
+from fastsim.engines.vllm.reset import reset, settle
+from fastsim.engines.vllm.scan import ScanEnd
+from fastsim.engines.vllm.schedule import schedule_step
+from fastsim.engines.vllm.update import update_from_output
+
+DRAINED = int(Stop.DRAINED)
+HORIZON = int(Stop.HORIZON)
+MAX_STEPS = int(Stop.MAX_STEPS)
+SKIPPED = int(ScanEnd.SKIPPED)
+GOING_ON = -1
+RECORD_FULL = -2
+
+
+@helper
+def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
+    """One run from the first arrival to its end. Returns 0, or RECORD_FULL: repeat with a larger recorder."""
+    reset(cfg, st, tot, flat, wl, req, q, blk, log, itl)
+    stop = GOING_ON
+    while stop == GOING_ON:
+        if cfg["record"] and not record_has_room(st, rec, wl.prompt_tokens.shape[0]):
+            return RECORD_FULL
+        add_arrivals(cfg, st, tot, wl, req, q, log)
+        stop = before_step(cfg, st, tot, q, log)
+        if stop == GOING_ON and st["unfinished"] > 0:
+            step(cfg, st, tot, wl, req, q, blk, log, itl, rec)
+            if may_jump(cfg, st, q):
+                jump(cfg, st, tot, req, q, blk, log, itl, rec)
+            elif may_jump_empty(cfg, st):
+                jump_empty(cfg, st, tot, q, log)
+    settle(cfg, st, tot, wl, req, q, log, itl, stop)
+    return 0
+
+
+@helper
+def before_step(cfg, st, tot, q, log):
+    """Stop, or (idle) advance the clock to the next arrival, or go on."""
+    if st["unfinished"] == 0:
+        arrival_us = next_arrival_us(st, q, log)
+        if arrival_us == NEVER_ARRIVES:
+            return DRAINED
+        st["now_us"] = arrival_us
+        return HORIZON if arrival_us >= cfg["horizon_us"] else GOING_ON
+    if st["now_us"] >= cfg["horizon_us"]:
+        return HORIZON
+    if tot["steps"] == cfg["max_steps"]:
+        return MAX_STEPS
+    return GOING_ON
+
+
+@helper
+def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
+    """schedule(), the time it takes, update_from_output()."""
+    schedule_step(cfg, st, tot, wl, req, q, blk, log, rec)
+    if cfg["record"]:
+        record_schedule(cfg, st, req, rec)
+    prefill = st["prefill_tokens"]
+    decode = st["decode_tokens"]
+    duration = step_us(cfg, prefill, decode, st["context_tokens"], st["moved_blocks"])
+    held = st["usable"] - st["free"]
+    running = st["running"]
+    tot["steps"] += 1
+    tot["prefill_tokens"] += prefill
+    tot["decode_tokens"] += decode
+    tot["kv_block_us"] += held * duration
+    tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held)
+    tot["running_us"] += running * duration
+    tot["running_peak"] = max(tot["running_peak"], running)
+    tot["batch_tokens_peak"] = max(tot["batch_tokens_peak"], prefill + decode)
+    if prefill + decode == 0:
+        tot["empty_steps"] += 1
+    else:
+        st["executed"] += 1
+        tot["busy_us"] += duration
+        if st["prefill_ran"]:
+            st["last_prefill"] = st["executed"]
+    end_us = st["now_us"] + duration
+    update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us)
+    if not st["defer"] and st["preempted"] == 0:
+        st["cap_bound"] = 1 if st["waiting"] > 0 else 0
+    st["now_us"] = end_us
+    if cfg["record"]:
+        record_update(st, rec)
+
+
+@helper
+def may_jump_empty(cfg, st):
+    """Whether the step just done ran nobody because the head of the queue cannot be admitted even alone."""
+    return (
+        cfg["fast_forward"]
+        and not cfg["record"]
+        and st["running"] == 0
+        and st["waiting"] > 0
+        and st["prefill_tokens"] + st["decode_tokens"] == 0
+        and st["scan_end"] != SKIPPED
+    )
+
+
+@helper
+def jump_empty(cfg, st, tot, q, log):
+    """Nobody runs and the head of the queue cannot: empty steps follow until somebody arrives."""
+    duration = step_us(cfg, 0, 0, 0, 0)
+    stop_us = min(cfg["horizon_us"], next_arrival_us(st, q, log))
+    steps = cfg["max_steps"] - tot["steps"]
+    if duration > 0 and stop_us != NEVER_ARRIVES:
+        steps = min(steps, (stop_us - st["now_us"] + duration - 1) // duration)
+    elif duration == 0 and stop_us <= st["now_us"]:
+        steps = 0
+    if steps <= 0:
+        return
+    st["now_us"] += duration * steps
+    tot["steps"] += steps
+    tot["empty_steps"] += steps

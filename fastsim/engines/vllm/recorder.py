@@ -1,0 +1,107 @@
+"""The per-step record: what the scheduler decided in every step, in the form of the recorded cases.
+
+Written only when the configuration asks for it; a run without it carries arrays of length one and tests one flag a
+step. A kernel cannot grow an array: when one is full the run stops with `RECORD_FULL` and is repeated with more room.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim._jit import helper
+from fastsim.engines.vllm.lanes import on_clock
+from fastsim.engines.vllm.state import NONE
+
+SAME = -1
+"""Number of scheduled entries of a step whose list is that of the step before."""
+
+STEP_COLUMNS = ("t_us", "scheduled", "preempted", "finished", "free_mid", "free_end", "running", "waiting")
+"""Columns of `Recorder.steps`; scheduled, preempted, finished: how many entries the step has in the flat lists."""
+
+
+class Recorder(NamedTuple):
+    """Flat lists of decisions, filled up to the lengths in the scalars.
+
+    ==========  =====  ==============  =================================================================
+    array       dtype  shape           meaning
+    ==========  =====  ==============  =================================================================
+    steps       int64  (capacity, 8)   one row a schedule() call: `STEP_COLUMNS`
+    scheduled   int32  (capacity, 2)   request and tokens, in the scheduler's order
+    preempted   int32  (capacity,)     requests, in preemption order
+    finished    int32  (capacity,)     requests, in scheduling order
+    ==========  =====  ==============  =================================================================
+    """
+
+    steps: npt.NDArray[np.int64]
+    scheduled: npt.NDArray[np.int32]
+    preempted: npt.NDArray[np.int32]
+    finished: npt.NDArray[np.int32]
+
+
+def new_recorder(capacity: int) -> Recorder:
+    """Room for `capacity` steps, scheduled entries, preemptions and completions each."""
+    return Recorder(
+        np.zeros((capacity, len(STEP_COLUMNS)), np.int64),
+        np.zeros((capacity, 2), np.int32),
+        np.zeros(capacity, np.int32),
+        np.zeros(capacity, np.int32),
+    )
+
+
+@helper
+def record_has_room(st, rec, num_requests):
+    """Whether any possible next step fits."""
+    return (
+        st["rec_steps"] < rec.steps.shape[0]
+        and st["rec_scheduled"] + num_requests <= rec.scheduled.shape[0]
+        and st["rec_preempted"] + num_requests <= rec.preempted.shape[0]
+        and st["rec_finished"] + num_requests <= rec.finished.shape[0]
+    )
+
+
+@helper
+def record_schedule(cfg, st, req, rec):
+    """After schedule(): the scheduled list in the order of the running list, and the free blocks."""
+    row = st["rec_steps"]
+    size = 0
+    i = st["running_head"]
+    while i != NONE:
+        tokens = 1 if on_clock(cfg, req, i) else req.scheduled[i]
+        if tokens > 0:
+            entry = st["rec_scheduled"] + size
+            rec.scheduled[entry, 0] = i
+            rec.scheduled[entry, 1] = tokens
+            size += 1
+        i = req.run_next[i]
+    st["rec_scheduled"] += size
+    rec.steps[row, 0] = st["now_us"]
+    rec.steps[row, 1] = size
+    rec.steps[row, 2] = st["preempted"]
+    rec.steps[row, 4] = st["free"]
+
+
+@helper
+def record_update(st, rec):
+    """After update_from_output(): completions, free blocks, queue lengths. The row is complete."""
+    row = st["rec_steps"]
+    rec.steps[row, 3] = st["finished"]
+    rec.steps[row, 5] = st["free"]
+    rec.steps[row, 6] = st["running"]
+    rec.steps[row, 7] = st["waiting"]
+    st["rec_steps"] = row + 1
+
+
+@helper
+def record_repeated(st, rec, t_us, free):
+    """A step that fast-forward jumps over: the same list, only growth."""
+    row = st["rec_steps"]
+    rec.steps[row, 0] = t_us
+    rec.steps[row, 1] = SAME
+    rec.steps[row, 2] = 0
+    rec.steps[row, 3] = 0
+    rec.steps[row, 4] = free
+    rec.steps[row, 5] = free
+    rec.steps[row, 6] = st["running"]
+    rec.steps[row, 7] = st["waiting"]
+    st["rec_steps"] = row + 1

@@ -1,0 +1,164 @@
+"""Start and end of a run: put the state back in place, and write out what is still on the clock."""
+
+from fastsim._jit import helper
+from fastsim.engines.outputs import NEVER, Status
+from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, client_sends_next, next_arrival_us
+from fastsim.engines.vllm.blocks import ANONYMOUS
+from fastsim.engines.vllm.codes import Unservable
+from fastsim.engines.vllm.lanes import NO_END, materialise
+from fastsim.engines.vllm.state import NONE
+from fastsim.engines.vllm.update import flush_gaps
+
+PENDING = int(Status.PENDING)
+UNSERVABLE = int(Status.UNSERVABLE)
+REJECT = int(Unservable.REJECT)
+
+
+@helper
+def reset(cfg, st, tot, flat, wl, req, q, blk, log, itl):
+    """Everything as before the first step. `flat` are the scalars and the totals as plain arrays."""
+    flat.scalars[:] = 0
+    flat.totals[:] = 0
+    itl.histogram[:] = 0
+    _reset_scalars(cfg, st, tot)
+    for lane in range(cfg["block_size"] + 1):
+        q.lane_head[lane] = NONE
+        q.lane_tail[lane] = NONE
+        q.lane_size[lane] = 0
+    for i in range(wl.prompt_tokens.shape[0]):
+        _reset_request(cfg, wl, req, log, i)
+    if cfg["enable_prefix_caching"]:
+        _reset_blocks(cfg, st, wl, req, blk)
+    _reset_arrivals(cfg, st, tot, wl, q, log)
+
+
+@helper
+def _reset_scalars(cfg, st, tot):
+    st["queue_head"] = NONE
+    st["queue_tail"] = NONE
+    st["running_head"] = NONE
+    st["running_tail"] = NONE
+    st["free_head"] = NONE
+    st["free_tail"] = NONE
+    st["node_free"] = NONE
+    st["cursor_explicit"] = NONE
+    st["cursor_due"] = NONE
+    st["usable"] = cfg["num_gpu_blocks"] - 1  # one block is the null block
+    st["free"] = st["usable"]
+    st["last_prefill"] = -cfg["prefill_schedule_interval"]
+    st["cap"] = cfg["max_num_seqs"]
+    st["clock_next_end"] = NO_END
+    tot["usable_blocks"] = st["usable"]
+    tot["livelock_step"] = NEVER
+    tot["livelock_us"] = NEVER
+    tot["cap_min"] = st["cap"]
+
+
+@helper
+def _reset_request(cfg, wl, req, log, i):
+    req.num_computed_tokens[i] = 0
+    req.num_tokens[i] = wl.prompt_tokens[i]
+    req.num_blocks[i] = 0
+    req.num_cached_blocks[i] = 0
+    req.max_computed_tokens[i] = 0
+    req.scheduled[i] = 0
+    req.mid_prefill[i] = 0
+    req.lane[i] = NONE
+    req.heap_place[i] = NONE
+    req.bypasses[i] = 0
+    req.protected[i] = 0
+    req.swapped_blocks[i] = 0
+    log.arrival_us[i] = wl.arrival_us[i]
+    log.first_scheduled_us[i] = NEVER
+    log.first_token_us[i] = NEVER
+    log.first_life_token_us[i] = NEVER
+    log.last_token_us[i] = NEVER
+    log.finish_us[i] = NEVER
+    log.num_preemptions[i] = 0
+    log.prefix_hit_tokens_first[i] = NEVER
+    log.prefix_hit_tokens[i] = 0
+    log.scheduled_tokens[i] = 0
+    log.admission_wait_us[i] = 0
+    unservable = cfg["unservable"] == REJECT and never_fits(cfg, wl, i)
+    log.status[i] = UNSERVABLE if unservable else PENDING
+
+
+@helper
+def never_fits(cfg, wl, i):
+    """Whether request `i` could not run to its end even alone: it outgrows the pool, or its prompt the model."""
+    limit = cfg["max_model_len"]
+    prompt = wl.prompt_tokens[i]
+    longest = min(prompt + wl.output_tokens[i], limit) - 1
+    block_size = cfg["block_size"]
+    return prompt >= limit or (longest + block_size - 1) // block_size > cfg["num_gpu_blocks"] - 1
+
+
+@helper
+def _reset_blocks(cfg, st, wl, req, blk):
+    block_size = cfg["block_size"]
+    slots = 0
+    for group in range(wl.group_parent.shape[0]):
+        first = wl.group_start_tokens[group] // block_size
+        blk.group_slot[group] = slots
+        blk.group_first_block[group] = first
+        slots += max(wl.group_end_tokens[group] // block_size - first, 0)
+    for slot in range(slots):
+        blk.first_copy[slot] = NONE
+        blk.last_copy[slot] = NONE
+    for i in range(wl.prompt_tokens.shape[0]):
+        shared = min(wl.prefix_tokens[i], wl.prompt_tokens[i]) if wl.prefix_group[i] >= 0 else 0
+        req.shared_blocks[i] = shared // block_size
+        req.cached_runs[i] = NONE
+        req.held_runs[i] = NONE
+        req.life[i] = 0
+        req.holding_row[i] = NONE
+    rows = blk.free_rows.shape[0]
+    for row in range(rows):
+        blk.free_rows[row] = row
+    st["rows_free"] = rows
+    # The whole pool is one run without content
+    blk.owner[0] = ANONYMOUS
+    blk.length[0] = st["usable"]
+    blk.next[0] = NONE
+    blk.prev[0] = NONE
+    blk.sibling[0] = NONE
+    st["node_used"] = 1
+    if st["usable"] > 0:
+        st["free_head"] = 0
+        st["free_tail"] = 0
+
+
+@helper
+def _reset_arrivals(cfg, st, tot, wl, q, log):
+    num_requests = wl.order.shape[0]
+    st["clients"] = wl.clients[0]
+    if st["clients"] == 0:
+        # Only servable requests arrive; the cursor runs over `order`, which is copied without the others
+        size = 0
+        for k in range(num_requests):
+            i = wl.order[k]
+            if log.status[i] == PENDING:
+                q.arrivals[size] = i
+                size += 1
+        st["own_arrivals"] = size
+    else:
+        for _ in range(st["clients"]):
+            if st["next_client"] < num_requests:
+                first = st["next_client"]
+                client_sends_next(st, wl, q, log, log.arrival_us[first] - wl.think_us[first])
+    for i in range(num_requests):
+        tot["unservable"] += 1 if log.status[i] == UNSERVABLE else 0
+    arrival_us = next_arrival_us(st, q, log)
+    tot["first_arrival_us"] = NEVER if arrival_us == NEVER_ARRIVES else arrival_us
+
+
+@helper
+def settle(cfg, st, tot, wl, req, q, log, itl, stop):
+    """The end of a run: write the counters out and total up."""
+    materialise(cfg, st, tot, req, q, log, NONE)
+    flush_gaps(st, tot, itl)
+    for i in range(wl.prompt_tokens.shape[0]):
+        log.num_generated[i] = req.num_tokens[i] - wl.prompt_tokens[i]
+    tot["stop"] = stop
+    tot["end_us"] = st["now_us"]
+    tot["cap_final"] = st["cap"]

@@ -1,0 +1,220 @@
+"""One schedule() call: the running loop, then the waiting loop (vLLM v1 scheduler)."""
+
+from fastsim._jit import helper
+from fastsim.engines.vllm.admission import waiting_loop
+from fastsim.engines.vllm.blocks import cache_blocks, take_blocks
+from fastsim.engines.vllm.lanes import materialise
+from fastsim.engines.vllm.preemption import count_scheduled, preempt_request, select_victim
+from fastsim.engines.vllm.codes import Victim
+from fastsim.engines.vllm.state import NONE
+
+TAIL = int(Victim.TAIL)
+ALL_VISITED = 2**62
+
+
+@helper
+def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
+    """Decide this step: who runs how many tokens, who is preempted, who is admitted."""
+    begin_step(cfg, st, req)
+    choose_clock(cfg, st, tot, req, q, log)
+    running_loop(cfg, st, tot, wl, req, q, blk, log, rec)
+    waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec)
+    st["decode_tokens"] += st["clocked"]
+    st["context_tokens"] += st["clock_context"] + st["clocked"] * st["clock"]
+
+
+@helper
+def begin_step(cfg, st, req):
+    """Budgets and thresholds as they are at the start of a step."""
+    st["token_budget"] = cfg["max_num_scheduled_tokens"]
+    st["batch_budget"] = cfg["max_num_batched_tokens"]
+    st["scheduled"] = 0
+    st["preempted"] = 0
+    st["admitted"] = 0
+    st["finished"] = 0
+    st["prefill_tokens"] = 0
+    st["decode_tokens"] = 0
+    st["context_tokens"] = 0
+    st["moved_blocks"] = 0
+    st["prefill_ran"] = 0
+    threshold = cfg["long_prefill_token_threshold"]
+    requests = st["running"] + st["waiting"]
+    if requests <= 1 and not cfg["threshold_always"]:
+        threshold = 0
+    if threshold > 0 and cfg["long_prefill_token_threshold_adaptive"]:
+        threshold = max(threshold, st["batch_budget"] // requests)
+    st["threshold"] = threshold
+    st["defer"] = 0
+    if cfg["prefill_schedule_interval"] > 1:
+        st["defer"] = defers_prefill(cfg, st, req)
+
+
+@helper
+def defers_prefill(cfg, st, req):
+    """Whether prefills wait in this step: the last one was too recently and somebody can decode meanwhile."""
+    if st["cap_bound"] or st["executed"] + 1 - st["last_prefill"] >= cfg["prefill_schedule_interval"]:
+        return 0
+    i = st["running_head"]
+    while i != NONE:
+        if not req.mid_prefill[i]:
+            return 1
+        i = req.run_next[i]
+    return 0
+
+
+@helper
+def wanted_tokens(st, req, i):
+    """Tokens an explicit request asks for: all it misses, cut by the long-prefill threshold."""
+    tokens = req.num_tokens[i] - req.num_computed_tokens[i]
+    if 0 < st["threshold"] < tokens:
+        tokens = st["threshold"]
+    return tokens
+
+
+@helper
+def choose_clock(cfg, st, tot, req, q, log):
+    """Whether everybody on the clock will decode one token in this step; if not, write the counters out.
+
+    True when the budgets cover every decoder and whatever stands before the last of them. What an explicit request
+    behind all of them gets is what they leave.
+    """
+    if not cfg["fast_forward"]:
+        return
+    budget = min(st["token_budget"], st["batch_budget"])
+    decoders = st["clocked"]
+    explicit = cfg["block_size"]
+    fits = decoders <= budget
+    if fits and decoders > 0 and q.lane_head[explicit] != NONE:
+        last_decoder = _last_on_clock(cfg, st, req)
+        wanted = decoders
+        i = q.lane_head[explicit]
+        while i != NONE and req.admission_number[i] < last_decoder:
+            wanted += wanted_tokens(st, req, i)
+            i = req.lane_next[i]
+        fits = wanted <= budget
+    if decoders > 0 and not fits:
+        materialise(cfg, st, tot, req, q, log, NONE)
+    st["use_clock"] = 1 if fits and st["running"] <= budget else 0
+
+
+@helper
+def _last_on_clock(cfg, st, req):
+    i = st["running_tail"]
+    while req.lane[i] == cfg["block_size"]:
+        i = req.run_prev[i]
+    return req.admission_number[i]
+
+
+@helper
+def running_loop(cfg, st, tot, wl, req, q, blk, log, rec):
+    """vLLM's loop over `running`: everybody who needs something in this step, in admission order.
+
+    Explicit requests need tokens. Of those on the clock only the ones whose blocks are full need anything: their lane
+    is due when the clock modulo block_size is its number.
+    """
+    explicit = cfg["block_size"]
+    due = NONE
+    due_size = 0
+    if st["clocked"] > 0:
+        lane = st["clock"] % cfg["block_size"]
+        due = q.lane_head[lane]
+        due_size = q.lane_size[lane]
+    if q.lane_head[explicit] == NONE and due_size <= st["free"]:
+        take_blocks(cfg, st, req, blk, due_size)
+    else:
+        visit_running(cfg, st, tot, wl, req, q, blk, log, rec, q.lane_head[explicit], due)
+    st["visited"] = ALL_VISITED
+    st["token_budget"] -= st["clocked"]
+    st["batch_budget"] -= st["clocked"]
+
+
+@helper
+def visit_running(cfg, st, tot, wl, req, q, blk, log, rec, first_explicit, first_due):
+    """Merge the explicit lane and the due lane by admission number; preempt where blocks are short."""
+    st["visited"] = -1
+    st["cursor_explicit"] = first_explicit
+    st["cursor_due"] = first_due
+    while True:
+        a = st["cursor_explicit"]
+        b = st["cursor_due"]
+        if a == NONE and b == NONE:
+            break
+        if b == NONE or (a != NONE and req.admission_number[a] < req.admission_number[b]):
+            if st["token_budget"] - st["clocked"] <= 0 or st["batch_budget"] - st["clocked"] <= 0:
+                break
+            st["cursor_explicit"] = req.lane_next[a]
+            st["visited"] = req.admission_number[a]
+            if not schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, a):
+                materialise(cfg, st, tot, req, q, log, st["visited"])
+                break
+        else:
+            st["cursor_due"] = req.lane_next[b]
+            st["visited"] = req.admission_number[b]
+            if make_room(cfg, st, tot, wl, req, q, blk, log, rec, b, 1):
+                take_blocks(cfg, st, req, blk, 1)
+                st["visited"] += 1  # it has its block from here on
+            elif self_preemption_stops(cfg):
+                materialise(cfg, st, tot, req, q, log, st["visited"])
+                break
+
+
+@helper
+def self_preemption_stops(cfg):
+    """Whether a request that preempts itself ends the running loop: always under `tail`, and always in 0.16.0."""
+    return cfg["victim"] == TAIL or cfg["self_preemption_stops"]
+
+
+@helper
+def schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, i):
+    """Schedule one explicit running request. False: the loop ends here."""
+    if st["defer"] and req.mid_prefill[i]:
+        return True
+    computed = req.num_computed_tokens[i]
+    left = min(st["token_budget"], st["batch_budget"]) - st["clocked"]
+    tokens = min(wanted_tokens(st, req, i), left, cfg["max_model_len"] - computed - 1)
+    if tokens <= 0:
+        return True
+    needed = blocks_needed(cfg, req, i, computed + tokens)
+    if needed > 0:
+        if not make_room(cfg, st, tot, wl, req, q, blk, log, rec, i, needed):
+            return not self_preemption_stops(cfg)
+        take_blocks(cfg, st, req, blk, needed)
+        req.num_blocks[i] += needed
+    if cfg["enable_prefix_caching"]:
+        cache_blocks(cfg, st, wl, req, blk, i, min(computed + tokens, req.num_tokens[i]) // cfg["block_size"])
+    if req.mid_prefill[i]:
+        st["prefill_ran"] = 1
+    add_scheduled(st, wl, req, q, i, tokens)
+    return True
+
+
+@helper
+def blocks_needed(cfg, req, i, tokens):
+    """Blocks request `i` lacks to hold `tokens` tokens."""
+    held = req.num_blocks[i]
+    tokens = min(tokens, cfg["max_model_len"])
+    if tokens <= held * cfg["block_size"]:
+        return 0
+    return (tokens + cfg["block_size"] - 1) // cfg["block_size"] - held
+
+
+@helper
+def add_scheduled(st, wl, req, q, i, tokens):
+    """Put an explicit request on this step's list."""
+    req.scheduled[i] = tokens
+    q.scheduled[st["scheduled"]] = i
+    st["scheduled"] += 1
+    st["token_budget"] -= tokens
+    st["batch_budget"] -= tokens
+    count_scheduled(st, wl, req, i, tokens, 1)
+
+
+@helper
+def make_room(cfg, st, tot, wl, req, q, blk, log, rec, i, needed):
+    """Preempt until `needed` blocks are free. False: request `i` itself had to go."""
+    while needed > st["free"]:
+        victim = select_victim(cfg, st, wl, req, log)
+        preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, victim)
+        if victim == i:
+            return False
+    return True

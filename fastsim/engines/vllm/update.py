@@ -1,0 +1,142 @@
+"""update_from_output(): counters advance, tokens are delivered, requests finish."""
+
+from fastsim._jit import helper
+from fastsim.engines.outputs import NEVER, Status, record_gaps
+from fastsim.engines.vllm.arrivals import client_sends_next
+from fastsim.engines.vllm.blocks import free_blocks
+from fastsim.engines.vllm.lanes import enter_clock, lane_remove, leave_clock, running_remove
+
+FINISHED = int(Status.FINISHED)
+
+
+@helper
+def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
+    """Deliver this step's tokens at `end_us`; finish in scheduling order, which is that of the running list."""
+    ends_on_clock = st["clocked"] > 0 and st["clock_next_end"] == st["clock"]
+    if st["clocked"] > 0:
+        count_gaps(st, tot, itl, end_us - st["clock_token_us"], st["clocked"])
+    if ends_on_clock:
+        _finish_clocked(cfg, st, tot, req, q, log)
+    st["clock"] += 1
+    st["clock_token_us"] = end_us
+    for k in range(st["scheduled"]):
+        _advance(cfg, st, tot, wl, req, q, log, itl, q.scheduled[k], end_us)
+    if st["finished"] > 0:
+        _sort_finished(st, req, q)
+        for k in range(st["finished"]):
+            finish_request(cfg, st, tot, wl, req, q, blk, log, q.finished[k], end_us)
+            if cfg["record"]:
+                rec.finished[st["rec_finished"]] = q.finished[k]
+                st["rec_finished"] += 1
+
+
+@helper
+def _finish_clocked(cfg, st, tot, req, q, log):
+    """Take those whose last decode this step is off the clock, as explicit requests that have advanced."""
+    clock = st["clock"]
+    slot = 0
+    while slot < st["clocked"]:
+        if q.clock_end[slot] == clock:
+            i = q.clock_request[slot]
+            leave_clock(cfg, st, tot, req, q, log, i, 1)
+            req.num_computed_tokens[i] += 1
+            req.num_tokens[i] += 1
+            log.scheduled_tokens[i] += 1
+            _count_recomputed(tot, req, i, req.num_computed_tokens[i] - 1, req.num_computed_tokens[i])
+            note_finished(st, req, q, i)
+        else:
+            slot += 1
+
+
+@helper
+def note_finished(st, req, q, i):
+    """Note `i` as finishing in this step."""
+    q.finished[st["finished"]] = i
+    st["finished"] += 1
+
+
+@helper
+def _count_recomputed(tot, req, i, start, end):
+    """Tokens start .. end - 1 were computed; those below the request's highest count ever, again."""
+    highest = req.max_computed_tokens[i]
+    if start < highest:
+        tot["recomputed_tokens"] += min(end, highest) - start
+    req.max_computed_tokens[i] = max(highest, end)
+
+
+@helper
+def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
+    """One explicit scheduled request: C grows; if nothing is missing any more it gets a token."""
+    tokens = req.scheduled[i]
+    start = req.num_computed_tokens[i]
+    computed = start + tokens
+    req.scheduled[i] = 0
+    req.num_computed_tokens[i] = computed
+    log.scheduled_tokens[i] += tokens
+    _count_recomputed(tot, req, i, start, computed)
+    if computed < req.num_tokens[i]:
+        req.mid_prefill[i] = 1
+        return
+    req.mid_prefill[i] = 0
+    length = computed + 1
+    req.num_tokens[i] = length
+    if log.first_token_us[i] == NEVER:
+        log.first_token_us[i] = end_us
+        if log.first_life_token_us[i] == NEVER:
+            log.first_life_token_us[i] = end_us
+    else:
+        count_gaps(st, tot, itl, end_us - log.last_token_us[i], 1)
+    log.last_token_us[i] = end_us
+    left = min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"]) - length
+    if left <= 0:
+        lane_remove(req, q, i)
+        note_finished(st, req, q, i)
+    elif st["use_clock"]:
+        lane_remove(req, q, i)
+        req.end_clock[i] = st["clock"] + left - 1
+        enter_clock(cfg, st, tot, req, q, log, i)
+
+
+@helper
+def count_gaps(st, tot, itl, gap_us, count):
+    """Count inter-token gaps; equal ones of neighbouring steps reach the histogram together."""
+    if gap_us == st["gap_us"]:
+        st["gap_count"] += count
+        return
+    flush_gaps(st, tot, itl)
+    st["gap_us"] = gap_us
+    st["gap_count"] = count
+
+
+@helper
+def flush_gaps(st, tot, itl):
+    """Write the gaps still held back into the histogram."""
+    if st["gap_count"] > 0:
+        record_gaps(tot, itl, st["gap_us"], st["gap_count"])
+        st["gap_count"] = 0
+
+
+@helper
+def _sort_finished(st, req, q):
+    """Scheduling order: admission numbers (insertion sort, the list is short)."""
+    for k in range(1, st["finished"]):
+        i = q.finished[k]
+        place = k
+        while place > 0 and req.admission_number[q.finished[place - 1]] > req.admission_number[i]:
+            q.finished[place] = q.finished[place - 1]
+            place -= 1
+        q.finished[place] = i
+
+
+@helper
+def finish_request(cfg, st, tot, wl, req, q, blk, log, i, end_us):
+    """Request `i` (already out of its lane) has its last token: free its blocks, take it off the running list."""
+    running_remove(st, req, i)
+    st["protected"] -= req.protected[i]
+    free_blocks(cfg, st, req, blk, i, False)
+    log.status[i] = FINISHED
+    log.last_token_us[i] = end_us
+    log.finish_us[i] = end_us
+    st["unfinished"] -= 1
+    tot["completed"] += 1
+    client_sends_next(st, wl, q, log, end_us)
