@@ -135,6 +135,7 @@ _INT_FIELDS = (
     "horizon_us",  # NO_LIMIT when null
     "max_steps",
     "fast_forward",
+    "detect_livelock",
     "record",  # write the per-step record
 )
 

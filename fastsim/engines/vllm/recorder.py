@@ -4,6 +4,7 @@ Written only when the configuration asks for it; a run without it carries arrays
 step. A kernel cannot grow an array: when one is full the run stops with `RECORD_FULL` and is repeated with more room.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,47 @@ def new_recorder(capacity: int) -> Recorder:
         np.zeros(capacity, np.int32),
         np.zeros(capacity, np.int32),
     )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One schedule() call. `scheduled` is (request, tokens) in the scheduler's order; times in microseconds."""
+
+    t_us: int
+    scheduled: list[tuple[int, int]]
+    preempted: list[int]
+    finished: list[int]
+    free_mid: int
+    free_end: int
+    running: int
+    waiting: int
+
+
+def recorded_steps(rec: Recorder, scalars: npt.NDArray[np.void]) -> list[Step]:
+    """The record as a list of steps, repeated lists expanded."""
+    pairs = [(int(i), int(n)) for i, n in rec.scheduled[: int(scalars["rec_scheduled"])]]
+    preempted = rec.preempted[: int(scalars["rec_preempted"])].tolist()
+    finished = rec.finished[: int(scalars["rec_finished"])].tolist()
+    steps: list[Step] = []
+    at = [0, 0, 0]
+    scheduled: list[tuple[int, int]] = []
+    for row in rec.steps[: int(scalars["rec_steps"])].tolist():
+        t_us, num_scheduled, num_preempted, num_finished, *lengths = row
+        if num_scheduled != SAME:
+            scheduled = pairs[at[0] : at[0] + num_scheduled]
+            at[0] += num_scheduled
+        steps.append(
+            Step(
+                t_us,
+                scheduled,
+                preempted[at[1] : at[1] + num_preempted],
+                finished[at[2] : at[2] + num_finished],
+                *lengths,
+            )
+        )
+        at[1] += num_preempted
+        at[2] += num_finished
+    return steps
 
 
 @helper

@@ -1,0 +1,124 @@
+"""Recorded cases of the real vLLM scheduler: read one, replay it, name the first difference."""
+
+from typing import Any
+
+import numpy as np
+
+from fastsim.config import Config, EngineConfig, LatencyConfig, RunConfig, resolved
+from fastsim.engines.outputs import Stop
+from fastsim.workload import Workload
+
+COLUMNS = ("t_us", "scheduled", "preempted", "finished", "free_mid", "free_end", "running", "waiting")
+REQUEST_COLUMNS = (
+    "first_scheduled_us",
+    "first_token_us",
+    "finish_us",
+    "num_preemptions",
+    "num_generated",
+    "prefix_hit_tokens_first",
+    "prefix_hit_tokens",
+    "scheduled_tokens",
+)
+_ENGINE_KEYS = (
+    "block_size",
+    "num_gpu_blocks",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "policy",
+    "scheduler_reserve_full_isl",
+    "watermark",
+    "max_num_active_seqs",
+    "max_num_scheduled_tokens",
+    "prefill_schedule_interval",
+)
+UNLIMITED_STEPS = 10**8
+
+
+def case_config(case: dict[str, Any]) -> Config:
+    """The configuration of a recorded case. Its unservable requests spin, as in vLLM."""
+    recorded = case["config"]
+    return Config(
+        engine=EngineConfig(
+            name=case["engine"], unservable="spin", **{key: recorded[key] for key in _ENGINE_KEYS}
+        ),
+        latency=LatencyConfig.model_construct(
+            b0_us=recorded["beta0"],
+            b1_us_per_prefill_token=recorded["beta1"],
+            b2_us_per_decode_token=recorded["beta2"],
+        ),
+        run=RunConfig.model_construct(max_steps=recorded["max_steps"] or UNLIMITED_STEPS),
+    )
+
+
+def case_workload(case: dict[str, Any]) -> Workload:
+    """The requests of a recorded case, by their index."""
+    columns = np.array(case["requests"], np.int64).reshape(-1, 6).T
+    return Workload.from_arrays(
+        columns[0],
+        columns[1],
+        columns[2],
+        priority=columns[3],
+        prefix_group=columns[4],
+        prefix_tokens=columns[5],
+    )
+
+
+def verify_case(case: dict[str, Any], *, fast_forward: bool = False, record_steps: bool = True) -> str | None:
+    """Replay a recorded case: None when everything that must match does, else the first difference in one line."""
+    from fastsim.simulation import Records, record_of, run_recorded  # the floor above: only verification needs it
+
+    records = record_of(resolved(case_config(case)))
+    horizon_us = case["config"]["horizon_us"]
+    if horizon_us is not None:
+        records.engine["horizon_us"] = horizon_us
+    records.engine["detect_livelock"] = 0
+    outcome = run_recorded(
+        Records(records.engine, records.params),
+        case_workload(case),
+        fast_forward=fast_forward,
+        record_steps=record_steps,
+    )
+    difference = _step_difference(case, outcome.steps) if outcome.steps is not None else None
+    return difference or _request_difference(case, outcome.memory.log) or _total_difference(case, outcome.memory.totals)
+
+
+def _step_difference(case: dict[str, Any], steps: list[Any]) -> str | None:
+    scheduled: list[int] = []
+    for number, (row, step) in enumerate(zip(case["steps"], steps, strict=False)):
+        expected = list(row)
+        if expected[1] == 0:
+            expected[1] = scheduled  # the same list as in the step before
+        scheduled = expected[1]
+        flat = [value for pair in step.scheduled for value in pair]
+        got = [step.t_us, flat, step.preempted, step.finished]
+        got += [step.free_mid, step.free_end, step.running, step.waiting]
+        for column, a, b in zip(COLUMNS, expected, got, strict=True):
+            if a != b:
+                return f"step {number}, {column}: expected {a}, got {b}"
+    if len(case["steps"]) != len(steps):
+        return f"number of steps: expected {len(case['steps'])}, got {len(steps)}"
+    return None
+
+
+def _request_difference(case: dict[str, Any], log: Any) -> str | None:
+    for index, row in enumerate(case["requests_out"]):
+        for column, expected in zip(REQUEST_COLUMNS, row, strict=True):
+            got = int(getattr(log, column)[index])
+            if got != expected:
+                return f"request {index}, {column}: expected {expected}, got {got}"
+    return None
+
+
+def _total_difference(case: dict[str, Any], totals: Any) -> str | None:
+    for name, expected in case["totals"].items():
+        got: Any = int(totals[name][0])
+        if name == "stop":
+            got = Stop(got).name.lower()
+        if got != expected:
+            return f"totals, {name}: expected {expected}, got {got}"
+    return None

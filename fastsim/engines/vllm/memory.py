@@ -1,0 +1,110 @@
+"""The arrays of a run: allocated for the largest configuration of a chunk, reused by all of them."""
+
+from typing import Any, NamedTuple, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, Gaps, RequestLog, new_request_log
+from fastsim.engines.vllm.state import SCALARS_DTYPE, Blocks, Flat, Queues, Requests, Workload
+from fastsim.errors import InputError
+from fastsim.workload import Workload as Offered
+
+MAX_HELD_COPIES = 2**28
+"""Entries of the table of held shared blocks; beyond it a run would need gigabytes for that alone."""
+
+
+class Memory(NamedTuple):
+    """Everything a kernel call needs besides configurations and workload."""
+
+    scalars: npt.NDArray[np.void]
+    totals: npt.NDArray[np.void]
+    flat: Flat
+    requests: Requests
+    queues: Queues
+    blocks: Blocks
+    log: RequestLog
+    gaps: Gaps
+
+
+def _zeros(fields: type[Any], sizes: dict[str, int], default: int) -> Any:
+    """A NamedTuple of zeroed arrays, dtypes from its annotations."""
+    hints = get_type_hints(fields)
+    arrays = {}
+    for name in fields._fields:
+        dtype = hints[name].__args__[1].__args__[0]
+        arrays[name] = np.zeros(sizes.get(name, default), dtype)
+    return fields(**arrays)
+
+
+def workload_arrays(offered: Offered) -> Workload:
+    """The workload as kernels read it."""
+    groups = int(offered.prefix_group.max(initial=-1)) + 1
+    ends = np.zeros(groups, np.int32)
+    member = offered.prefix_group >= 0
+    shared = np.minimum(offered.prefix_tokens, offered.prompt_tokens)
+    np.maximum.at(ends, offered.prefix_group[member], shared[member])
+    return Workload(
+        arrival_us=offered.arrival_us,
+        order=offered.arrival_order(),
+        prompt_tokens=offered.prompt_tokens,
+        output_tokens=offered.output_tokens,
+        max_tokens=offered.max_tokens,
+        priority=offered.priority,
+        prefix_group=offered.prefix_group,
+        prefix_tokens=offered.prefix_tokens,
+        think_us=offered.think_us,
+        clients=np.array([offered.concurrency], np.int64),
+        group_parent=np.full(groups, -1, np.int32),
+        group_start_tokens=np.zeros(groups, np.int32),
+        group_end_tokens=ends,
+    )
+
+
+def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
+    """Arrays large enough for each of the configurations over this workload.
+
+    Raises
+    ------
+    InputError
+        When the table of held shared blocks would not fit in memory.
+    """
+    num_requests = len(workload.prompt_tokens)
+    cached = records[records["enable_prefix_caching"] != 0]
+    ends = workload.group_end_tokens.astype(np.int64)
+    starts = workload.group_start_tokens.astype(np.int64)
+    slots = rows = row_blocks = nodes = 0
+    for block_size in np.unique(cached["block_size"]):
+        slots = max(slots, int((ends // block_size - starts // block_size + 1).sum()))
+        row_blocks = max(row_blocks, int(ends.max(initial=0) // block_size))
+    if len(cached):
+        # Every block is in at most one run, and a run has at least one block
+        nodes = int(cached["num_gpu_blocks"].max()) + 4
+        most = np.minimum(cached["max_num_seqs"], cached["max_num_active_seqs"]).max()
+        rows = min(num_requests, int(cached["max_num_seqs"].max()) if most > num_requests else int(most)) + 1
+    if row_blocks == 0:
+        rows = 0
+    if rows * row_blocks > MAX_HELD_COPIES:
+        raise InputError(
+            f"engine: {rows} running requests with shared prefixes of up to {row_blocks} blocks need a table of "
+            f"{rows * row_blocks} entries, but at most {MAX_HELD_COPIES} are supported; lower engine.max_num_seqs"
+        )
+    lanes = int(records["block_size"].max()) + 1
+    window = int(max(records["feedback_window"].max(), records["backpressure_window"].max())) + 2
+    queue_sizes = {"lane_head": lanes, "lane_tail": lanes, "lane_size": lanes}
+    queue_sizes |= {"window_step": window, "window_count": window}
+    groups = len(ends)
+    block_sizes = {"first_copy": slots, "last_copy": slots, "group_slot": groups, "group_first_block": groups}
+    block_sizes |= {"held_copies": rows * row_blocks, "free_rows": rows}
+    scalars = np.zeros(1, SCALARS_DTYPE)
+    totals = np.zeros(1, TOTALS_DTYPE)
+    return Memory(
+        scalars=scalars,
+        totals=totals,
+        flat=Flat(scalars.view(np.int64), totals.view(np.int64)),
+        requests=_zeros(Requests, {}, num_requests),
+        queues=_zeros(Queues, queue_sizes, num_requests),
+        blocks=_zeros(Blocks, block_sizes, nodes),
+        log=new_request_log(num_requests),
+        gaps=Gaps(np.zeros(ITL_BINS, np.int64)),
+    )

@@ -1,0 +1,136 @@
+"""From a configuration to the record the kernels read: once for `fastsim run`, by columns for a sweep."""
+
+from collections.abc import Callable
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.engines.vllm.codes import (
+    CONFIG_DTYPE,
+    NO_LIMIT,
+    Admission,
+    BackpressureAction,
+    FeedbackRule,
+    PreemptionMode,
+    Projection,
+    QueueOrder,
+    RunningCap,
+    Unservable,
+    Victim,
+)
+
+Take = Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]]
+"""`take(key, encode)`: the encoded values of a key for the configurations in question, shape (count,)."""
+
+_SAME_NAME = (
+    "block_size",
+    "num_gpu_blocks",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "scheduler_reserve_full_isl",
+    "prefill_schedule_interval",
+    "swap_space_blocks",
+    "boost_after",
+    "bypass",
+    "admission_scan_limit",
+    "max_admission_bypasses",
+    "count_restores",
+    "blocked_checks_limit",
+    "slot_preempt",
+    "slot_preempt_preflight",
+    "feedback_window",
+    "feedback_recovery",
+    "backpressure_window",
+)
+_SAME_NAME_FLOAT = (
+    "swap_us_per_block",
+    "watermark",
+    "overcommit",
+    "aging_per_s",
+    "feedback_threshold",
+    "backpressure_threshold",
+)
+_CODED: dict[str, type[IntEnum]] = {
+    "queue_order": QueueOrder,
+    "victim": Victim,
+    "preemption_mode": PreemptionMode,
+    "admission": Admission,
+    "projection": Projection,
+    "running_cap": RunningCap,
+    "feedback_rule": FeedbackRule,
+    "backpressure_action": BackpressureAction,
+    "unservable": Unservable,
+}
+_LIMITS = ("max_num_active_seqs", "max_num_queued_reqs", "max_num_queued_tokens")
+_LATENCY = ("b0_us", "b1_us_per_prefill_token", "b2_us_per_decode_token", "b3_us_per_context_token")
+
+
+@cache
+def _coder(codes: type[IntEnum]) -> Callable[[str], int]:
+    return lambda name: int(codes[name.upper()])
+
+
+def _or_no_limit(value: int | None) -> int:
+    return int(NO_LIMIT) if value is None else int(value)
+
+
+def _microseconds_or_no_limit(seconds: float | None) -> int:
+    return int(NO_LIMIT) if seconds is None else round(seconds * 1e6)
+
+
+def _or_zero(value: int | None) -> int:
+    return value or 0
+
+
+def _is_0_16(name: str) -> int:
+    return int(name == "vllm-0.16.0")
+
+
+def _is_async(name: str) -> int:
+    return int(name.endswith("-async"))
+
+
+def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
+    """CONFIG_DTYPE records of `count` configurations of a vLLM engine, defaults resolved.
+
+    Parameters
+    ----------
+    take
+        For a grid: `lambda key, encode: grid.take(key, indices, encode)`. For one configuration:
+        `lambda key, encode: np.array([encode(config.value(key))])`, the configuration being `resolved`.
+    """
+    records = np.zeros(count, CONFIG_DTYPE)
+    for name in _SAME_NAME:
+        records[name] = take(f"engine.{name}", int)
+    for name in _SAME_NAME_FLOAT:
+        records[name] = take(f"engine.{name}", float)
+    for name, codes in _CODED.items():
+        records[name] = take(f"engine.{name}", _coder(codes))
+    for name in _LIMITS:
+        records[name] = take(f"engine.{name}", _or_no_limit)
+    for name in _LATENCY:
+        records[name] = take(f"latency.{name}", float)
+    scheduled = take("engine.max_num_scheduled_tokens", _or_no_limit)
+    records["max_num_scheduled_tokens"] = np.minimum(scheduled, np.iinfo(np.int64).max)
+    unset = scheduled == NO_LIMIT
+    records["max_num_scheduled_tokens"][unset] = records["max_num_batched_tokens"][unset]
+    for field in ("freed_to_tail", "self_preemption_stops", "threshold_always"):
+        records[field] = take("engine.name", _is_0_16)
+    records["asynchronous"] = take("engine.name", _is_async)
+    records["livelock_steps"] = take("engine.livelock_steps", _or_zero)
+    records["detect_livelock"] = 1
+    records["timeout_us"] = take("workload.timeout_s", _microseconds_or_no_limit)
+    records["retry_after_us"] = take("workload.retry_after_s", _microseconds_or_no_limit)
+    records["seed"] = take("workload.seed", int)
+    records["horizon_us"] = take("run.horizon_s", _microseconds_or_no_limit)
+    records["max_steps"] = take("run.max_steps", int)
+    records["fast_forward"] = 1
+    return records

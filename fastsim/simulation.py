@@ -1,0 +1,281 @@
+"""From configurations and a workload to rows: one njit call a chunk, whatever its size.
+
+`fastsim run` is a chunk of one, a recorded case a chunk of one with the step recorder on. There is no second path.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from time import perf_counter, perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim._jit import borrow, entry
+from fastsim.config import Config, EngineConfig, check_rules, resolved
+from fastsim.engines.outputs import RequestLog, Status
+from fastsim.engines.vllm.loop import RECORD_FULL, run
+from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
+from fastsim.engines.vllm.recorder import Recorder, Step, new_recorder, recorded_steps
+from fastsim.engines.vllm.records import config_records
+from fastsim.engines.vllm.state import Workload as WorkloadArrays
+from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS, named_values, new_rows
+from fastsim.metrics.params import params_records
+from fastsim.metrics.summary import scratch_size, summarise
+from fastsim.workload import Workload, build_workload
+
+if TYPE_CHECKING:
+    import polars as pl
+
+RECORD_CAPACITY = 4096
+"""Steps and list entries a recorder first has room for; it is made four times larger until the run fits."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Configurations as kernels read them: `engine` (CONFIG_DTYPE) and `params` (PARAMS_DTYPE), shape (count,)."""
+
+    engine: npt.NDArray[np.void]
+    params: npt.NDArray[np.void]
+
+    def __len__(self) -> int:
+        return len(self.engine)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Result rows.
+
+    `floats` is float64 of shape (count, len(FLOAT_COLUMNS)), NaN standing for null, `ints` int64 of shape
+    (count, len(INT_COLUMNS)), both in the order of the column names in `fastsim.metrics`.
+    """
+
+    floats: npt.NDArray[np.float64]
+    ints: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one configuration did.
+
+    Attributes
+    ----------
+    config
+        The configuration, defaults resolved.
+    workload
+        The requests it was given.
+    metrics
+        One result row as a dict by column name; None for null.
+    requests
+        Per-request results (`RequestLog`), arrays of shape (num_requests,).
+    totals
+        Counters of the run by name (`TOTALS_DTYPE`), ints.
+    steps
+        Per-step record, or None when it was not asked for.
+    kernel_ms
+        Wall milliseconds of the kernel call, compilation excluded: the median of the repeats.
+    """
+
+    config: Config
+    workload: Workload
+    metrics: dict[str, Any]
+    requests: RequestLog
+    totals: dict[str, int]
+    steps: list[Step] | None
+    kernel_ms: float
+    _frame: "pl.DataFrame | None" = field(default=None, repr=False)
+
+    def to_polars(self) -> "pl.DataFrame":
+        """One row a request: the workload's columns and the log's, times in microseconds, null for never."""
+        return self._requests_frame
+
+    @cached_property
+    def _requests_frame(self) -> "pl.DataFrame":
+        import polars as pl
+
+        columns: dict[str, Any] = {"request": np.arange(self.workload.num_requests)}
+        for name in ("prompt_tokens", "output_tokens", "priority", "prefix_group", "prefix_tokens"):
+            columns[name] = getattr(self.workload, name)
+        columns |= self.requests._asdict()
+        names = {int(status): status.name.lower() for status in Status}
+        never = [name for name in RequestLog._fields if name.endswith("_us") or name == "prefix_hit_tokens_first"]
+        return pl.DataFrame(columns).with_columns(
+            pl.col("status").replace_strict(names, return_dtype=pl.String),
+            *(pl.when(pl.col(name) >= 0).then(pl.col(name)).alias(name) for name in never),
+        )
+
+
+@entry
+def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps, rec, scratch, floats, ints):
+    """Run every configuration over one workload and fill its row. False: the recorder was too small."""
+    flat = borrow(flat)
+    wl = borrow(wl)
+    req = borrow(req)
+    q = borrow(q)
+    blk = borrow(blk)
+    log = borrow(log)
+    gaps = borrow(gaps)
+    rec = borrow(rec)
+    st = scalars[0]
+    tot = totals[0]
+    for c in range(configs.shape[0]):
+        if run(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec) == RECORD_FULL:
+            return False
+        summarise(
+            log, wl.prompt_tokens, wl.output_tokens, tot, gaps.histogram, params[c], scratch, floats[c], ints[c]
+        )
+    return True
+
+
+def engine_records(grid: Any, start: int, stop: int) -> Records:
+    """Records of the grid's configurations start .. stop - 1."""
+    indices = np.arange(start, stop)
+
+    def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
+        return np.asarray(grid.take(key, indices, encode))
+
+    return Records(config_records(take, stop - start), params_records(take, stop - start))
+
+
+def record_of(config: Config) -> Records:
+    """Records of one configuration."""
+    filled = resolved(config)
+
+    def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
+        return np.array([encode(filled.value(key))])
+
+    return Records(config_records(take, 1), params_records(take, 1))
+
+
+def simulate_chunk(workload: Workload, records: Records, *, fast_forward: bool = True) -> Rows:
+    """Rows of many configurations over one workload, in the order of `records`."""
+    arrays = workload_arrays(workload)
+    engine = records.engine.copy()
+    engine["fast_forward"] = fast_forward
+    memory = new_memory(engine, arrays)
+    floats, ints = _call(engine, records.params, arrays, memory, new_recorder(1))
+    return Rows(floats, ints)
+
+
+def simulate(
+    config: Config,
+    workload: Workload | None = None,
+    *,
+    fast_forward: bool = True,
+    record_steps: bool = False,
+    repeat: int = 1,
+) -> Result:
+    """Run one configuration.
+
+    Parameters
+    ----------
+    config
+        What to run; `Config(...)` or `load_config(path)`.
+    workload
+        The requests; by default those that `config.workload` describes.
+    fast_forward
+        Jump over steps that change nothing but lengths. The results are the same without.
+    record_steps
+        Keep what the scheduler decided in every step.
+    repeat
+        Time so many runs; the result is that of the last, and they are all the same.
+
+    Raises
+    ------
+    InputError
+        When keys of the configuration contradict each other, or the workload cannot be built.
+    """
+    check_rules(config)
+    offered = build_workload(config.workload) if workload is None else workload
+    records = record_of(config)
+    outcome = run_recorded(records, offered, fast_forward=fast_forward, record_steps=record_steps, repeat=repeat)
+    return Result(
+        config=resolved(config),
+        workload=offered,
+        metrics=named_values(outcome.floats[0], outcome.ints[0]),
+        requests=outcome.memory.log,
+        totals={name: int(outcome.memory.totals[name][0]) for name in outcome.memory.totals.dtype.names or ()},
+        steps=outcome.steps,
+        kernel_ms=outcome.kernel_ms,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run with everything it left in memory."""
+
+    memory: Memory
+    floats: npt.NDArray[np.float64]
+    ints: npt.NDArray[np.int64]
+    steps: list[Step] | None
+    kernel_ms: float
+
+
+def run_recorded(
+    records: Records, workload: Workload, *, fast_forward: bool, record_steps: bool, repeat: int = 1
+) -> Outcome:
+    """Run one configuration and keep its memory; the recorder grows until the run fits."""
+    arrays = workload_arrays(workload)
+    engine = records.engine.copy()
+    engine["fast_forward"] = fast_forward
+    engine["record"] = record_steps
+    memory = new_memory(engine, arrays)
+    capacity = max(RECORD_CAPACITY, workload.num_requests + 1) if record_steps else 1
+    compile_kernels()
+    times = []
+    rows = None
+    while rows is None or len(times) < repeat:
+        recorder = new_recorder(capacity)
+        start = perf_counter_ns()
+        rows = _call_once(engine, records.params, arrays, memory, recorder)
+        times.append((perf_counter_ns() - start) / 1e6)
+        if rows is None:
+            capacity *= 4
+            times.clear()
+    steps = recorded_steps(recorder, memory.scalars[0]) if record_steps else None
+    return Outcome(memory, *rows, steps, median(times))
+
+
+def _call(
+    engine: npt.NDArray[np.void],
+    params: npt.NDArray[np.void],
+    arrays: WorkloadArrays,
+    memory: Memory,
+    recorder: Recorder,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    rows = _call_once(engine, params, arrays, memory, recorder)
+    if rows is None:
+        raise AssertionError("a run without a record cannot overflow it")
+    return rows
+
+
+def _call_once(
+    engine: npt.NDArray[np.void],
+    params: npt.NDArray[np.void],
+    arrays: WorkloadArrays,
+    memory: Memory,
+    recorder: Recorder,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]] | None:
+    """One call of the kernel; None when the record was full."""
+    count = len(engine)
+    float_rows, int_rows = new_rows(count)
+    scratch = np.empty(scratch_size(len(arrays.prompt_tokens)))
+    if not run_chunk(engine, params, *memory[:3], arrays, *memory[3:], recorder, scratch, float_rows, int_rows):
+        return None
+    return (
+        float_rows.view(np.float64).reshape(count, len(FLOAT_COLUMNS)),
+        int_rows.view(np.int64).reshape(count, len(INT_COLUMNS)),
+    )
+
+
+def compile_kernels() -> float:
+    """Compile the kernels, or load them from the cache. Returns the seconds it took; nothing if done before."""
+    if run_chunk.signatures:
+        return 0.0
+    start = perf_counter()
+    records = record_of(Config(engine=EngineConfig(num_gpu_blocks=2)))
+    nothing = workload_arrays(Workload.from_arrays(np.zeros(0, np.int64), np.zeros(0, int), np.zeros(0, int)))
+    _call(records.engine, records.params, nothing, new_memory(records.engine, nothing), new_recorder(1))
+    return perf_counter() - start
