@@ -23,6 +23,7 @@ class Request:
     max_tokens: int
     priority: int
     depths: list[int] | None
+    output_tokens: int  # samples its end token as this output, max_tokens at the latest
     stage: str = "waiting"
     saved_stage: str | None = None  # of a preempted request
     saved_pages: int = 0
@@ -430,7 +431,7 @@ class Engine:
                 request.outputs += 1
                 request.token_times.append(end_time)
                 tokens.append(request.id)
-                if request.outputs < request.max_tokens:
+                if request.outputs < request.output_tokens:
                     self.move(request, "prelude")
                     continue
                 for page in request.pages:
@@ -455,6 +456,18 @@ class Engine:
             tasks,
             (self.pool.unused_blocks(), self.pool.free_blocks(), len(self.pool.cache), self.phase),
         )
+
+
+def is_repeated(history: list[Any]) -> bool:
+    """Whether the last of some consecutive states is that of the step before, or of the latest anchor.
+
+    States number 0, 1, 3, 7, ... are anchors, each for the states behind it up to the next one.
+    """
+    last = len(history) - 1
+    if last < 1:
+        return False
+    anchor = 2 ** (last.bit_length() - 1) - 1
+    return bool(history[last] in (history[last - 1], history[anchor]))
 
 
 TICKS = {
@@ -494,7 +507,16 @@ def simulate(
     latency = latency or TICKS
     engine = Engine(config, count_restores, blocked_checks_limit)
     everyone = [
-        Request(w["id"], -1, w["arrival"], w["prompt"], w["max_tokens"], w["priority"], w.get("depths"))
+        Request(
+            w["id"],
+            -1,
+            w["arrival"],
+            w["prompt"],
+            w["max_tokens"],
+            w["priority"],
+            w.get("depths"),
+            w.get("output_tokens", w["max_tokens"]),
+        )
         for w in workload
     ]
     pending = deque(sorted(everyone, key=lambda r: r.arrival))  # stable: list order among equals
@@ -504,8 +526,9 @@ def simulate(
     finish_order: list[str] = []
     idle = steps = 0
     swapped_out = swapped_in = busy = kv_time = active_time = peak = 0
-    previous: Any = None
+    history: list[Any] = []
     livelock: int | None = None
+    unfinished: list[Request] = []
     t = 0
     while t < horizon:
         engine.now = t
@@ -546,6 +569,7 @@ def simulate(
         finish_order += finished
         rows.append(
             {
+                "engine_step": bool(unfinished),
                 "step": t,
                 "arrivals": arrivals,
                 "stage": stage,
@@ -561,15 +585,16 @@ def simulate(
             }
         )
         t += duration
-        if unfinished and stage is None:
-            now = engine.fingerprint()
-            if now == previous and livelock is None and not pending:
+        is_empty = bool(unfinished) and stage is None
+        unfinished = [r for r in unfinished if r.stage != "finished"]
+        if not is_empty or any(event[0] == "admit" for event in engine.events):
+            history = []
+        if is_empty:
+            history.append(engine.fingerprint())
+            if is_repeated(history) and livelock is None and not pending:
                 livelock = steps - 1
                 if stop_at_livelock:
                     break
-            previous = now
-        else:
-            previous = None
     return {
         "summary": {
             "finished": len(finish_order),
@@ -586,7 +611,7 @@ def simulate(
         "requests": everyone,
         "totals": {
             "steps": steps,
-            "end_us": t,
+            "end_us": pending[0].arrival if pending and not unfinished else t,  # an idle engine looks no further
             "livelock_step": -1 if livelock is None else livelock,
             "ineffective_preemptions": engine.ineffective_preemptions,
             "swapped_out_blocks": swapped_out,
