@@ -122,6 +122,8 @@ def test_a_livelock_ends_the_run_at_its_first_repeated_step() -> None:
     assert result.totals["end_us"] == 49  # ticks 47 and 48 are the first two that are equal
     assert result.totals["empty_steps"] == 2
     assert result.totals["livelock_kind"] == 1
+    endless = replace(accounting(config, False), on_livelock="step", horizon_us=None)
+    assert simulate_rlt(endless, workload).totals == result.totals
     assert np.count_nonzero(result.log.status == Status.FINISHED) == 3
 
 

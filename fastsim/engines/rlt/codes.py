@@ -67,7 +67,8 @@ class OnLivelock(IntEnum):
     """What to do once empty steps have repeated a state.
 
     `STEP` goes on step by step; `STOP` ends the run; `SKIP` counts the cycles up to the horizon without running them,
-    which gives the totals of `STEP`. With an arrival still to come, `STOP` and `SKIP` both skip up to it.
+    which gives the totals of `STEP`. With an arrival still to come, `STOP` and `SKIP` both skip up to it. Without a
+    horizon or a last step every choice stops.
     """
 
     STEP = 0

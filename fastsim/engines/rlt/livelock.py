@@ -6,6 +6,8 @@ of these are as they were some steps ago, then the steps since are a cycle: a pr
 
 A state is compared with that of the step before and with an anchor, which moves up after 1, 2, 4, ... steps (Brent's
 cycle detection), so cycles of any length are found: most have one step, some two (two victims take turns).
+
+So every run ends: a swap loses nothing, hence non-empty steps are bounded by the work, and a request is fresh once.
 """
 
 from fastsim._jit import helper
@@ -146,11 +148,11 @@ def watch_livelock(cfg, st, s, totals, extra):
         totals["livelock_us"] = st["now_us"]
         totals["livelock_kind"] = 1
         extra["livelock_period"] = 1 if same & AS_BEFORE else distance
-    if cfg["on_livelock"] == LIVELOCK_STEP:
-        return False
     endless = cfg["horizon_us"] == NO_LIMIT and cfg["max_steps"] == NO_LIMIT
     if not arrivals and (endless or cfg["on_livelock"] == LIVELOCK_STOP):
         return True
+    if cfg["on_livelock"] == LIVELOCK_STEP:
+        return False
     if same & AS_ANCHOR:
         skip_cycles(cfg, st, s, totals, extra)
     drop_anchor(st, s, totals, extra, 1)
