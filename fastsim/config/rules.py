@@ -150,6 +150,24 @@ WORKLOAD_RULES = (
         lambda kind, clients: kind != "closed_loop" or clients is not None,
         "workload.arrival.kind = {0}, but then workload.concurrency was expected: the number of clients",
     ),
+    *(
+        Rule(
+            (f"workload.{name}", "workload.trace"),
+            lambda value, trace, default=default: value == default or trace is not None,
+            f"workload.{name} = {{0}}, but then workload.trace was expected to name a file",
+        )
+        for name, default in (
+            ("format", None),
+            ("window_start_s", 0.0),
+            ("window_end_s", None),
+            ("sample_share", 1.0),
+        )
+    ),
+    Rule(
+        ("workload.window_start_s", "workload.window_end_s"),
+        lambda start, end: end is None or start < end,
+        "workload.window_start_s = {0}, but less than workload.window_end_s = {1} was expected",
+    ),
     *_length_rules("prompt"),
     *_length_rules("output"),
     *_length_rules("max_tokens"),

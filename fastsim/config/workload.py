@@ -8,6 +8,19 @@ from fastsim.config.model import Duration, Model, Natural, Pause, Positive, Shar
 
 ArrivalKind = Literal["poisson", "gamma", "constant", "all_at_once", "spikes", "closed_loop", "trace"]
 LengthDist = Literal["constant", "uniform", "normal", "lognormal", "empirical", "trace"]
+TraceFormat = Literal[
+    "plain",
+    "azure",
+    "burstgpt",
+    "vidur",
+    "mooncake",
+    "llmservingsim",
+    "vllm-run",
+    "vllm-bench",
+    "guidellm",
+    "inference-perf",
+    "servegen",
+]
 MaxTokensDist = Literal["constant", "uniform", "normal", "lognormal", "empirical", "factor"]
 TokenList = Annotated[tuple[Positive, ...], a_list, Field(min_length=1, max_length=1_000_000)]
 Weights = Annotated[tuple[Pause, ...], a_list, Field(min_length=1, max_length=1_000_000)]
@@ -114,6 +127,14 @@ class WorkloadConfig(Model):
     think: ThinkConfig = ThinkConfig()
     trace: FileName | None = None
     """File of recorded requests; a relative path is relative to the file that names it."""
+    format: TraceFormat | None = None
+    """Format of the trace; none: recognised by its beginning."""
+    window_start_s: Pause = 0.0
+    """Only rows of the trace from this time on, which becomes the start."""
+    window_end_s: Duration | None = None
+    """Only rows of the trace before this time."""
+    sample_share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
+    """Share of the trace's rows, drawn at random; a larger share keeps all of a smaller one. Thins bursts out."""
     rate_scale: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 1.0
     """Divides all gaps between arrivals: 2 is twice the rate."""
     concurrency: Positive | None = None

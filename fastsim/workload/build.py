@@ -10,8 +10,9 @@ from fastsim.config import Config, WorkloadConfig, check_rules, resolved
 from fastsim.config.rules import WORKLOAD_RULES
 from fastsim.errors import InputError
 from fastsim.workload import synthetic
-from fastsim.workload.draws import Draws
-from fastsim.workload.trace import Trace, load_trace
+from fastsim.workload.draws import STREAMS, Draws
+from fastsim.workload.prefix_tree import PrefixTree
+from fastsim.workload.trace import Trace, Window, load_trace, noted
 from fastsim.workload.workload import Int32Array, Workload
 
 
@@ -62,25 +63,30 @@ class WorkloadPlan:
         return self._draws[key]
 
     def _build(self, config: WorkloadConfig, seed: int) -> Workload:
-        trace = None if config.trace is None else load_trace(config.trace)
+        trace = None if config.trace is None else wanted_rows(config, seed)
         count = _count(config, trace)
+        if trace is not None and count < trace.num_rows:
+            trace = trace.take(np.arange(count))
         draws = self.draws(seed, count)
         main = draws.with_gaps if config.arrival.kind in synthetic.RANDOM_ARRIVALS else draws.without_gaps
 
         if trace is not None and config.arrival.kind == "trace":
-            arrival_us = synthetic.truncated_us(trace.arrival_us[:count], config.rate_scale)
+            arrival_us = synthetic.truncated_us(trace.arrival_us, config.rate_scale)
         else:
             arrival_us = synthetic.truncated_us(synthetic.arrivals_us(config.arrival, draws), config.rate_scale)
         if trace is not None and config.prompt.dist == "trace":
-            prompt = trace.prompt_tokens[:count]
+            prompt = trace.prompt_tokens
         else:
             prompt = synthetic.lengths(config.prompt, main.prompt, draws, "prompt")
         if trace is not None and config.output.dist == "trace":
-            output = trace.output_tokens[:count]
+            output = trace.output_tokens
         else:
             output = synthetic.lengths(config.output, main.output, draws, "output")
-        max_tokens = synthetic.declared_max_tokens(config.max_tokens, output, draws)
-        prefix_group, prefix_tokens = _prefixes(config, trace, draws)
+        if config.max_tokens.dist is None and trace is not None and trace.max_tokens is not None:
+            max_tokens = trace.max_tokens
+        else:
+            max_tokens = synthetic.declared_max_tokens(config.max_tokens, output, draws)
+        prefix_group, prefix_tokens, groups = _prefixes(config, trace, draws)
         if config.prefix.adds_to_prompt and prefix_tokens is not None:
             prompt = prompt.astype(np.int64) + prefix_tokens
 
@@ -92,6 +98,7 @@ class WorkloadPlan:
             priority=_priorities(config, trace, draws),
             prefix_group=prefix_group,
             prefix_tokens=prefix_tokens,
+            groups=groups,
             think_us=synthetic.think_us(config.think, draws) if config.think.mean_s else None,
             concurrency=config.concurrency or 0,
             report=None if trace is None else replace(trace.report, rows_used=count),
@@ -101,6 +108,29 @@ class WorkloadPlan:
             note = f"{cut} of {count} outputs are cut at the declared max_tokens"
             workload = replace(workload, report=replace(workload.report, notes=(*workload.report.notes, note)))
         return workload
+
+
+def wanted_rows(config: WorkloadConfig, seed: int) -> Trace:
+    """The rows of the configuration's trace that lie in its window and sample.
+
+    Raises
+    ------
+    InputError
+        When the trace cannot be used, or no row is left.
+    """
+    assert config.trace is not None
+    window = Window(config.window_start_s, config.window_end_s)
+    trace = load_trace(config.trace, config.format, seed=seed, window=window)
+    if config.sample_share == 1.0:
+        return trace
+    sampled = np.random.default_rng([seed, STREAMS["sample"]]).random(trace.num_rows) < config.sample_share
+    kept = trace.take(sampled)
+    if kept.num_rows == 0:
+        raise InputError(
+            f"workload.sample_share = {config.sample_share:g} leaves none of {trace.num_rows} rows of {trace.source}, "
+            "but at least one was expected"
+        )
+    return noted(kept, f"{kept.num_rows} of {trace.num_rows} rows were sampled")
 
 
 @lru_cache(maxsize=256)
@@ -125,12 +155,15 @@ def _count(config: WorkloadConfig, trace: Trace | None) -> int:
 
 def _priorities(config: WorkloadConfig, trace: Trace | None, draws: Draws) -> Int32Array | None:
     if config.priority.values is None:
-        return None if trace is None or trace.priority is None else trace.priority[: draws.count]
+        return None if trace is None or trace.priority is None else trace.priority
     return synthetic.priorities(config.priority, draws)
 
 
-def _prefixes(config: WorkloadConfig, trace: Trace | None, draws: Draws) -> tuple[Int32Array | None, Int32Array | None]:
+Prefixes = tuple[Int32Array | None, Int32Array | None, PrefixTree | None]
+
+
+def _prefixes(config: WorkloadConfig, trace: Trace | None, draws: Draws) -> Prefixes:
     if config.prefix.groups is None and trace is not None and trace.prefix_group is not None:
         assert trace.prefix_tokens is not None  # a reader gives both or none
-        return trace.prefix_group[: draws.count], trace.prefix_tokens[: draws.count]
-    return synthetic.prefixes(config.prefix, draws) if config.prefix.groups else (None, None)
+        return trace.prefix_group, trace.prefix_tokens, trace.groups
+    return (*synthetic.prefixes(config.prefix, draws), None) if config.prefix.groups else (None, None, None)

@@ -23,6 +23,7 @@ STREAMS = {
     "prefix_member": 6,
     "prefix_group": 7,
     "think": 8,
+    "sample": 9,
 }
 """Second word of the seed of each further stream. Never renumber: a workload's identity depends on it."""
 

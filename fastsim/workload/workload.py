@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.errors import InputError
+from fastsim.workload.prefix_tree import PrefixTree, check_tree, flat_tree
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -16,6 +17,8 @@ Int64Array = npt.NDArray[np.int64]
 INT32_MAX = 2**31 - 1
 LATEST_US = 2**60
 """Clocks are int64 microseconds; arrivals end far below so that sums cannot overflow."""
+MAX_GROUPS = 2**26
+"""Kernels keep arrays by group number, so that numbers must be near the number of groups."""
 
 
 class _Column(NamedTuple):
@@ -71,6 +74,9 @@ class Workload:
     think_us        int64  us      pause of a closed-loop client before it sends this request
     ==============  =====  ======  =================================================================================
 
+    `groups` is the tree of prefix groups (`PrefixTree`): a group's prefix begins with that of its parent, and
+    `prefix_group` is the last group of the chain that a prompt begins with. Without a tree every group stands alone.
+
     `concurrency` is 0 in an open loop. In a closed loop of N clients the first N requests arrive at their
     `arrival_us`, and each later one, in index order, when a client is free and has thought for `think_us`.
     """
@@ -83,6 +89,7 @@ class Workload:
     prefix_group: Int32Array
     prefix_tokens: Int32Array
     think_us: Int64Array
+    groups: PrefixTree
     concurrency: int = 0
     report: Report = Report()
 
@@ -98,16 +105,17 @@ class Workload:
         prefix_group: npt.ArrayLike | None = None,
         prefix_tokens: npt.ArrayLike | None = None,
         think_us: npt.ArrayLike | None = None,
+        groups: PrefixTree | None = None,
         concurrency: int = 0,
         report: Report | None = None,
     ) -> "Workload":
-        """Build a workload from integer arrays (or lists) of one length.
+        """Build a workload from integer arrays (or lists) of one length; `groups` is the tree of prefix groups.
 
         Raises
         ------
         InputError
             When lengths differ, a value is not an integer, does not fit or is out of its range, or when a request's
-            prompt and output together do not fit in int32.
+            prompt and output together do not fit in int32, or when the prefix groups are no tree.
         """
         given = {
             "arrival_us": arrival_us,
@@ -132,7 +140,11 @@ class Workload:
             raise InputError(
                 f"workload: concurrency = {concurrency}, but an integer from 0 to {INT32_MAX} was expected"
             )
-        return cls(**columns, concurrency=int(concurrency), report=report or Report(count, count))
+        highest = int(columns["prefix_group"].max(initial=-1))
+        if highest >= MAX_GROUPS:
+            raise InputError(f"workload: prefix_group {highest}, but numbers below {MAX_GROUPS} were expected")
+        tree = flat_tree(highest + 1) if groups is None else check_tree(groups, highest)
+        return cls(**columns, groups=tree, concurrency=int(concurrency), report=report or Report(count, count))
 
     @property
     def num_requests(self) -> int:
@@ -147,7 +159,28 @@ class Workload:
         for name, column in COLUMNS.items():
             values = getattr(self, name)
             digest.update(np.ascontiguousarray(values, dtype=np.dtype(column.dtype).newbyteorder("<")).tobytes())
+        if not self.groups.is_flat:  # groups that stand alone say nothing that `prefix_group` does not
+            for part in self.groups:
+                digest.update(np.ascontiguousarray(part, dtype="<i4").tobytes())
         return digest.hexdigest()
+
+    @property
+    def group_parent(self) -> Int32Array:
+        """Group whose prefix each group extends, -1: none; int32, shape (num_groups,)."""
+        return self.groups.parent
+
+    @property
+    def group_start_tokens(self) -> Int32Array:
+        """Where each group's own tokens start; int32, shape (num_groups,)."""
+        return self.groups.start_tokens
+
+    @cached_property
+    def group_end_tokens(self) -> Int32Array:
+        """Longest prefix that any request takes from each group, its descendants' included; int32, (num_groups,)."""
+        own = np.zeros(self.groups.num_groups, np.int32)
+        member = self.prefix_group >= 0
+        np.maximum.at(own, self.prefix_group[member], np.minimum(self.prefix_tokens, self.prompt_tokens)[member])
+        return self.groups.end_tokens(own)
 
     @cached_property
     def mean_prompt_tokens(self) -> float:

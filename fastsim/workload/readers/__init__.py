@@ -1,7 +1,31 @@
 """Trace formats, one file each. A new one is a module with a `FORMAT`, and one line here."""
 
-from fastsim.workload.readers import azure, plain
+from fastsim.workload.readers import (
+    azure,
+    burstgpt,
+    guidellm,
+    inference_perf,
+    llmservingsim,
+    mooncake,
+    plain,
+    servegen,
+    vidur,
+    vllm_bench,
+    vllm_run,
+)
 from fastsim.workload.trace import Format
 
-FORMATS: tuple[Format, ...] = (plain.FORMAT, azure.FORMAT)
-"""Tried in this order."""
+FORMATS: tuple[Format, ...] = (
+    servegen.FORMAT,
+    plain.FORMAT,
+    azure.FORMAT,
+    burstgpt.FORMAT,
+    vidur.FORMAT,
+    vllm_run.FORMAT,
+    llmservingsim.FORMAT,
+    mooncake.FORMAT,
+    vllm_bench.FORMAT,
+    guidellm.FORMAT,
+    inference_perf.FORMAT,
+)
+"""Tried in this order. Folders are recognised by the files in them."""
