@@ -7,9 +7,7 @@ next request, after its think time.
 from fastsim._jit import helper
 from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.codes import NO_LIMIT
-from fastsim.engines.vllm.waiting import enqueue
 
-WAITING = int(Status.WAITING)
 PENDING = int(Status.PENDING)
 NEVER_ARRIVES = int(NO_LIMIT)
 
@@ -80,20 +78,8 @@ def pop_next_arrival(st, q, log):
 
 
 @helper
-def add_arrivals(cfg, st, tot, wl, req, q, log):
-    """Everybody who has arrived by now enters the waiting queue, by (arrival, index)."""
-    while next_arrival_us(st, q, log) <= st["now_us"]:
-        i = pop_next_arrival(st, q, log)
-        st["unfinished"] += 1
-        log.status[i] = WAITING
-        enqueue(cfg, st, wl, req, q, log, i, False)
-        req.waiting_since_us[i] = log.arrival_us[i]
-    tot["waiting_peak"] = max(tot["waiting_peak"], st["waiting"])
-
-
-@helper
 def client_sends_next(st, wl, q, log, at_us):
-    """Closed loop: a client is free at `at_us` and sends the next request that can run."""
+    """Closed loop: a client is free at `at_us`; after its think time it sends the next request that can run."""
     if st["clients"] == 0:
         return
     num_requests = wl.prompt_tokens.shape[0]

@@ -164,7 +164,7 @@ def _oldest_run(blk, first, block):
 
 
 @helper
-def find_hits(cfg, st, wl, req, blk, i):
+def find_hits(cfg, wl, req, blk, i):
     """Longest run of cached blocks from block 0 of a waiting request, and how many of them are in the free list.
 
     Only full blocks count, and at least one token is always computed again: (T - 1) // block_size at most.
@@ -196,6 +196,12 @@ def find_hits(cfg, st, wl, req, blk, i):
 @helper
 def _hold_copy(req, blk, cfg, i, block, copy):
     blk.held_copies[req.holding_row[i] * _row_blocks(blk) + block] = copy
+
+
+@helper
+def held_copy(req, blk, i, block):
+    """The copy that running request `i` holds of its shared block number `block`."""
+    return blk.held_copies[req.holding_row[i] * _row_blocks(blk) + block]
 
 
 @helper
@@ -324,19 +330,14 @@ def _free_own(st, req, blk, i, start, end, hittable):
     while end > start:
         low = start
         age = req.life[i]
-        # The held run that lies highest below `end` bounds or covers the next piece
-        node = req.held_runs[i]
-        highest = NONE
-        while node != NONE:
-            if blk.last[node] < end and (highest == NONE or blk.last[node] > blk.last[highest]):
-                highest = node
-            node = blk.sibling[node]
+        highest = _highest_held_run(req, blk, i)
         if highest != NONE:
             if blk.last[highest] == end - 1:
-                low = max(start, end - blk.length[highest])
+                low = end - blk.length[highest]
                 age = blk.age[highest]
+                _drop_held_run(st, req, blk, i, highest)
             else:
-                low = max(start, blk.last[highest] + 1)
+                low = blk.last[highest] + 1
         if hittable:
             run = _new_node(st, blk)
             blk.owner[run] = i
@@ -349,7 +350,30 @@ def _free_own(st, req, blk, i, start, end, hittable):
         else:
             _push_anonymous(st, blk, end - low, 1)
         end = low
-    _drop_held_runs(st, req, blk, i)
+
+
+@helper
+def _highest_held_run(req, blk, i):
+    """The run of held own content of an older age that lies highest: it is, or bounds, the next piece to free."""
+    highest = req.held_runs[i]
+    node = highest
+    while node != NONE:
+        if blk.last[node] > blk.last[highest]:
+            highest = node
+        node = blk.sibling[node]
+    return highest
+
+
+@helper
+def _drop_held_run(st, req, blk, i, run):
+    if req.held_runs[i] == run:
+        req.held_runs[i] = blk.sibling[run]
+    else:
+        node = req.held_runs[i]
+        while blk.sibling[node] != run:
+            node = blk.sibling[node]
+        blk.sibling[node] = blk.sibling[run]
+    _drop_node(st, blk, run)
 
 
 @helper

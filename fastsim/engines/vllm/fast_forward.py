@@ -8,12 +8,18 @@ does the steps at once.
 from fastsim._jit import helper
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.blocks import take_blocks
-from fastsim.engines.vllm.codes import QueueOrder
+from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, RunningCap
+from fastsim.engines.vllm.door import let_arrivals_in, next_deadline_us
 from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.livelock import steps_until_hopeless, watch_progress
 from fastsim.engines.vllm.recorder import record_repeated
+from fastsim.engines.vllm.running_cap import after_steps, steps_until_cap_changes, steps_until_door_opens
 from fastsim.engines.vllm.scan import ScanEnd
 from fastsim.engines.vllm.update import count_gaps
 
+FEEDBACK = int(RunningCap.FEEDBACK)
+RESTART = int(PreemptionMode.RESTART)
+NO_LIMIT_INT = int(NO_LIMIT)
 FCFS = int(QueueOrder.FCFS)
 EMPTY = int(ScanEnd.EMPTY)
 CAP = int(ScanEnd.CAP)
@@ -23,7 +29,7 @@ SKIPPED = int(ScanEnd.SKIPPED)
 
 
 @helper
-def may_jump(cfg, st, q):
+def may_jump(cfg, st):
     """Whether the coming steps only decode, and scan the queue as vainly as the one just done.
 
     A last prefill chunk in that step leaves more budget to the next one: then only a scan that failed for another
@@ -33,8 +39,10 @@ def may_jump(cfg, st, q):
         not cfg["fast_forward"]
         or st["running"] == 0
         or st["clocked"] < st["running"]
+        or st["preempted"] > 0
         or st["admitted"] > 0
         or st["finished"] > 0
+        or st["cap"] != st["scan_cap"]
         or st["running"] > min(cfg["max_num_scheduled_tokens"], cfg["max_num_batched_tokens"])
     ):
         return False
@@ -48,6 +56,12 @@ def may_jump(cfg, st, q):
 def steps_until_change(cfg, st, tot, q):
     """How many coming steps are certain to change nothing but lengths, time left out."""
     steps = min(st["clock_next_end"] - st["clock"], cfg["max_steps"] - tot["steps"])
+    if cfg["running_cap"] == FEEDBACK:
+        steps = min(steps, steps_until_cap_changes(cfg, st))
+    if st["held"] > 0:
+        steps = min(steps, steps_until_door_opens(cfg, st, q))
+    if cfg["detect_livelock"] and cfg["preemption_mode"] == RESTART:
+        steps = min(steps, steps_until_hopeless(cfg, st, tot))
     if cfg["prefill_schedule_interval"] > 1:
         steps = min(steps, st["last_prefill"] + cfg["prefill_schedule_interval"] - st["executed"] - 1)
     return min(steps, _steps_until_short(cfg, st, q, steps))
@@ -78,11 +92,18 @@ def _steps_until_short(cfg, st, q, most):
 def arrival_stop_us(cfg, st, q, log):
     """The next arrival that could change a decision: none while the scan cannot come to it."""
     scan_end = st["scan_end"]
-    if cfg["record"] or cfg["prefill_schedule_interval"] > 1:
+    if (
+        cfg["record"]
+        or cfg["prefill_schedule_interval"] > 1
+        or cfg["slot_preempt"]
+        or cfg["timeout_us"] != NO_LIMIT_INT
+        or cfg["backpressure_threshold"] > 0.0
+        or min(cfg["max_num_queued_reqs"], cfg["max_num_queued_tokens"]) != NO_LIMIT_INT
+    ):
         return next_arrival_us(st, q, log)
     if scan_end == CAP or scan_end == BUDGET:
         return NEVER_ARRIVES
-    if scan_end != EMPTY and cfg["queue_order"] == FCFS:
+    if scan_end != EMPTY and cfg["queue_order"] == FCFS and not cfg["bypass"]:
         adaptive = cfg["long_prefill_token_threshold_adaptive"] and not cfg["scheduler_reserve_full_isl"]
         if not adaptive:
             return NEVER_ARRIVES
@@ -105,21 +126,39 @@ def _lane_sum(q, block_size, first, count):
 
 
 @helper
-def jump(cfg, st, tot, req, q, blk, log, itl, rec):
+def jump(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     """Do all steps up to the next change, if there are any."""
     steps = steps_until_change(cfg, st, tot, q)
     if steps <= 0:
         return
     stop_us = min(cfg["horizon_us"], arrival_stop_us(cfg, st, q, log))
+    if cfg["timeout_us"] != NO_LIMIT_INT:
+        stop_us = min(stop_us, next_deadline_us(cfg, st, q, log))
+    st["preempted"] = 0
     if cfg["b3_us_per_context_token"] != 0.0 or cfg["record"]:
-        _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us)
+        done, last_start_us = _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us)
+    else:
+        done, last_start_us = _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us)
+    if done == 0:
         return
+    # Those who came during the jump could not be admitted, but they did wait
+    let_arrivals_in(cfg, st, tot, wl, req, q, log, last_start_us)
+    tot["waiting_peak"] = max(tot["waiting_peak"], st["waiting"])
+    watch_progress(cfg, st, tot, wl, req, q, st["clocked"])
+    after_steps(cfg, st, tot, q, done)
+
+
+@helper
+def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
+    """Steps of equal duration: closed form. Returns how many, and when the last of them started."""
     decoders = st["clocked"]
     duration = step_us(cfg, 0, decoders, 0, 0)
+    if stop_us <= st["now_us"]:
+        return 0, 0
     if duration > 0 and stop_us != NEVER_ARRIVES:
         steps = min(steps, (stop_us - st["now_us"] + duration - 1) // duration)
     if steps <= 0:
-        return
+        return 0, 0
     block_size = cfg["block_size"]
     turns = steps // block_size
     rest = steps - turns * block_size
@@ -138,6 +177,7 @@ def jump(cfg, st, tot, req, q, blk, log, itl, rec):
     count_gaps(st, tot, itl, duration, decoders * steps)
     st["now_us"] += duration * steps
     _count_jumped(st, tot, steps, duration * steps)
+    return steps, st["now_us"] - duration
 
 
 @helper
@@ -146,6 +186,7 @@ def _count_jumped(st, tot, steps, duration_us):
     st["clock_token_us"] = st["now_us"]
     st["executed"] += steps
     tot["steps"] += steps
+    st["clock_step"] = tot["steps"]
     tot["decode_tokens"] += st["clocked"] * steps
     tot["running_us"] += st["clocked"] * duration_us
     tot["busy_us"] += duration_us
@@ -162,6 +203,7 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
     taken = 0
     lane = st["clock"] % block_size
     now_us = start_us
+    last_start_us = start_us
     done = 0
     if cfg["record"]:
         steps = min(steps, rec.steps.shape[0] - st["rec_steps"])
@@ -176,9 +218,11 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
         tot["kv_block_us"] += (held + taken) * duration
         count_gaps(st, tot, itl, duration, decoders)
         context += decoders
+        last_start_us = now_us
         now_us += duration
         done += 1
     take_blocks(cfg, st, req, blk, taken)
     tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held + taken)
     st["now_us"] = now_us
     _count_jumped(st, tot, done, now_us - start_us)
+    return done, last_start_us

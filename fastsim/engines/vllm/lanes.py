@@ -121,7 +121,7 @@ def enter_clock(cfg, st, tot, req, q, log, i):
 
 
 @helper
-def leave_clock(cfg, st, tot, req, q, log, i, ahead):
+def leave_clock(cfg, st, tot, wl, req, q, log, i, ahead):
     """Write the counters of `i` out and take it off the clock; it then stands in no lane.
 
     `ahead` is 1 when this step has already given it its block and hashed what that fills, else 0. Its own step is not
@@ -139,6 +139,10 @@ def leave_clock(cfg, st, tot, req, q, log, i, ahead):
     log.last_token_us[i] = st["clock_token_us"]
     tot["recomputed_tokens"] += min(computed, req.max_computed_tokens[i])
     req.max_computed_tokens[i] = max(req.max_computed_tokens[i], computed)
+    generated = computed + 1 - wl.prompt_tokens[i]
+    if generated > req.max_generated_tokens[i]:
+        req.max_generated_tokens[i] = generated
+        st["progress_step"] = st["clock_step"]
     st["clock_context"] -= offset
     last = st["clocked"] - 1
     slot = req.clock_slot[i]
@@ -160,7 +164,7 @@ def _next_end(q, clocked):
 
 
 @helper
-def materialise(cfg, st, tot, req, q, log, behind):
+def materialise(cfg, st, tot, wl, req, q, log, behind):
     """Write out the counters of all who were admitted after number `behind`: they will not decode one token each.
 
     They have got nothing in this step yet.
@@ -171,6 +175,6 @@ def materialise(cfg, st, tot, req, q, log, behind):
         i = req.run_next[i]
     while i != NONE:
         if req.lane[i] != explicit:
-            leave_clock(cfg, st, tot, req, q, log, i, 0)
+            leave_clock(cfg, st, tot, wl, req, q, log, i, 0)
             lane_insert(req, q, explicit, i)
         i = req.run_next[i]

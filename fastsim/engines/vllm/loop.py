@@ -2,11 +2,14 @@
 
 from fastsim._jit import helper
 from fastsim.engines.outputs import Stop
-from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, add_arrivals, next_arrival_us
+from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
+from fastsim.engines.vllm.door import next_deadline_us, open_door
 from fastsim.engines.vllm.fast_forward import jump, may_jump
 from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, steps_until_hopeless, watch_progress
 from fastsim.engines.vllm.recorder import record_has_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
+from fastsim.engines.vllm.running_cap import after_steps
 from fastsim.engines.vllm.scan import ScanEnd
 from fastsim.engines.vllm.schedule import schedule_step
 from fastsim.engines.vllm.update import update_from_output
@@ -15,7 +18,6 @@ DRAINED = int(Stop.DRAINED)
 HORIZON = int(Stop.HORIZON)
 MAX_STEPS = int(Stop.MAX_STEPS)
 SKIPPED = int(ScanEnd.SKIPPED)
-GOING_ON = -1
 RECORD_FULL = -2
 
 
@@ -27,14 +29,17 @@ def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
     while stop == GOING_ON:
         if cfg["record"] and not record_has_room(st, rec, wl.prompt_tokens.shape[0]):
             return RECORD_FULL
-        add_arrivals(cfg, st, tot, wl, req, q, log)
+        open_door(cfg, st, tot, wl, req, q, blk, log)
         stop = before_step(cfg, st, tot, q, log)
         if stop == GOING_ON and st["unfinished"] > 0:
             step(cfg, st, tot, wl, req, q, blk, log, itl, rec)
-            if may_jump(cfg, st, q):
-                jump(cfg, st, tot, req, q, blk, log, itl, rec)
-            elif may_jump_empty(cfg, st):
+            stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
+            if stop == GOING_ON and may_jump(cfg, st):
+                jump(cfg, st, tot, wl, req, q, blk, log, itl, rec)
+                stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
+            elif stop == GOING_ON and may_jump_empty(cfg, st):
                 jump_empty(cfg, st, tot, q, log)
+                stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
     settle(cfg, st, tot, wl, req, q, log, itl, stop)
     return 0
 
@@ -73,6 +78,7 @@ def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held)
     tot["running_us"] += running * duration
     tot["running_peak"] = max(tot["running_peak"], running)
+    tot["waiting_peak"] = max(tot["waiting_peak"], st["waiting"])
     tot["batch_tokens_peak"] = max(tot["batch_tokens_peak"], prefill + decode)
     if prefill + decode == 0:
         tot["empty_steps"] += 1
@@ -82,10 +88,12 @@ def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
         if st["prefill_ran"]:
             st["last_prefill"] = st["executed"]
     end_us = st["now_us"] + duration
+    clocked = st["clocked"]
     update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us)
-    if not st["defer"] and st["preempted"] == 0:
-        st["cap_bound"] = 1 if st["waiting"] > 0 else 0
     st["now_us"] = end_us
+    watch_progress(cfg, st, tot, wl, req, q, clocked)
+    if prefill + decode > 0:
+        after_steps(cfg, st, tot, q, 1)
     if cfg["record"]:
         record_update(st, rec)
 
@@ -96,8 +104,10 @@ def may_jump_empty(cfg, st):
     return (
         cfg["fast_forward"]
         and not cfg["record"]
+        and not (cfg["detect_livelock"] and st["quiet"])  # one more such step is a livelock
         and st["running"] == 0
         and st["waiting"] > 0
+        and st["preempted"] + st["admitted"] == 0
         and st["prefill_tokens"] + st["decode_tokens"] == 0
         and st["scan_end"] != SKIPPED
     )
@@ -108,11 +118,15 @@ def jump_empty(cfg, st, tot, q, log):
     """Nobody runs and the head of the queue cannot: empty steps follow until somebody arrives."""
     duration = step_us(cfg, 0, 0, 0, 0)
     stop_us = min(cfg["horizon_us"], next_arrival_us(st, q, log))
+    if cfg["timeout_us"] != NEVER_ARRIVES:
+        stop_us = min(stop_us, next_deadline_us(cfg, st, q, log))
     steps = cfg["max_steps"] - tot["steps"]
     if duration > 0 and stop_us != NEVER_ARRIVES:
         steps = min(steps, (stop_us - st["now_us"] + duration - 1) // duration)
     elif duration == 0 and stop_us <= st["now_us"]:
         steps = 0
+    if cfg["detect_livelock"]:
+        steps = min(steps, steps_until_hopeless(cfg, st, tot))
     if steps <= 0:
         return
     st["now_us"] += duration * steps

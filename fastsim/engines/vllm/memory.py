@@ -80,8 +80,7 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     if len(cached):
         # Every block is in at most one run, and a run has at least one block
         nodes = int(cached["num_gpu_blocks"].max()) + 4
-        most = np.minimum(cached["max_num_seqs"], cached["max_num_active_seqs"]).max()
-        rows = min(num_requests, int(cached["max_num_seqs"].max()) if most > num_requests else int(most)) + 1
+        rows = min(num_requests, int(cached["max_num_seqs"].max())) + 1
     if row_blocks == 0:
         rows = 0
     if rows * row_blocks > MAX_HELD_COPIES:
@@ -90,9 +89,9 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
             f"{rows * row_blocks} entries, but at most {MAX_HELD_COPIES} are supported; lower engine.max_num_seqs"
         )
     lanes = int(records["block_size"].max()) + 1
-    window = int(max(records["feedback_window"].max(), records["backpressure_window"].max())) + 2
     queue_sizes = {"lane_head": lanes, "lane_tail": lanes, "lane_size": lanes}
-    queue_sizes |= {"window_step": window, "window_count": window}
+    queue_sizes["cap_window"] = 2 * (int(records["feedback_window"].max()) + 1)
+    queue_sizes["door_window"] = 2 * (int(records["backpressure_window"].max()) + 1)
     groups = len(ends)
     block_sizes = {"first_copy": slots, "last_copy": slots, "group_slot": groups, "group_first_block": groups}
     block_sizes |= {"held_copies": rows * row_blocks, "free_rows": rows}

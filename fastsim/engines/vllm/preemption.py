@@ -17,6 +17,8 @@ MOST_COMPUTED = int(Victim.MOST_COMPUTED)
 LEAST_GENERATED = int(Victim.LEAST_GENERATED)
 MOST_BLOCKS = int(Victim.MOST_BLOCKS)
 RANDOM = int(Victim.RANDOM)
+ALL_VISITED = 2**62
+"""`visited` once the running loop is over: everybody on the clock has been given its token."""
 RESTART = int(PreemptionMode.RESTART)
 SWAP = int(PreemptionMode.SWAP)
 WAITING = int(Status.WAITING)
@@ -157,7 +159,10 @@ def preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, i):
         st["cursor_due"] = req.lane_next[i]
     if on_clock(cfg, req, i):
         ahead = 1 if req.admission_number[i] < st["visited"] else 0
-        leave_clock(cfg, st, tot, req, q, log, i, ahead)
+        leave_clock(cfg, st, tot, wl, req, q, log, i, ahead)
+        if st["visited"] == ALL_VISITED:
+            st["token_budget"] += 1
+            st["batch_budget"] += 1
     else:
         unschedule(st, wl, req, q, i)
         lane_remove(req, q, i)
@@ -183,14 +188,15 @@ def _take_state_away(cfg, st, tot, wl, req, blk, log, i):
     block_size = cfg["block_size"]
     if cfg["preemption_mode"] == SWAP:
         blocks = (req.num_computed_tokens[i] + block_size - 1) // block_size
-        if blocks > 0 and st["host_blocks"] + blocks <= cfg["swap_space_blocks"]:
-            free_blocks(cfg, st, req, blk, i, True)
-            req.swapped_blocks[i] = blocks
-            st["host_blocks"] += blocks
-            st["moved_blocks"] += blocks
-            tot["swapped_out_blocks"] += blocks
-            return
-        tot["swap_fallbacks"] += 1
+        if blocks > 0:
+            if st["host_blocks"] + blocks <= cfg["swap_space_blocks"]:
+                free_blocks(cfg, st, req, blk, i, True)
+                req.swapped_blocks[i] = blocks
+                st["host_blocks"] += blocks
+                st["moved_blocks"] += blocks
+                tot["swapped_out_blocks"] += blocks
+                return
+            tot["swap_fallbacks"] += 1
     free_blocks(cfg, st, req, blk, i, True)
     req.num_computed_tokens[i] = 0
     if cfg["preemption_mode"] == RESTART:
@@ -198,4 +204,3 @@ def _take_state_away(cfg, st, tot, wl, req, blk, log, i):
         tot["discarded_tokens"] += generated
         req.num_tokens[i] = wl.prompt_tokens[i]
         log.first_token_us[i] = NEVER
-        log.last_token_us[i] = NEVER

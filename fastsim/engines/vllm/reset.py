@@ -2,10 +2,11 @@
 
 from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER, Status
-from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, client_sends_next, next_arrival_us
+from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us, push_arrival
 from fastsim.engines.vllm.blocks import ANONYMOUS
 from fastsim.engines.vllm.codes import Unservable
 from fastsim.engines.vllm.lanes import NO_END, materialise
+from fastsim.engines.vllm.running_cap import initial_cap
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.update import flush_gaps
 
@@ -30,6 +31,13 @@ def reset(cfg, st, tot, flat, wl, req, q, blk, log, itl):
     if cfg["enable_prefix_caching"]:
         _reset_blocks(cfg, st, wl, req, blk)
     _reset_arrivals(cfg, st, tot, wl, q, log)
+    st["cap"] = initial_cap(cfg, st, wl)
+    tot["cap_min"] = st["cap"]
+    outputs = 0
+    num_requests = wl.prompt_tokens.shape[0]
+    for i in range(num_requests):
+        outputs += wl.output_tokens[i]
+    st["mean_output_tokens"] = (outputs + num_requests - 1) // max(num_requests, 1)
 
 
 @helper
@@ -46,12 +54,10 @@ def _reset_scalars(cfg, st, tot):
     st["usable"] = cfg["num_gpu_blocks"] - 1  # one block is the null block
     st["free"] = st["usable"]
     st["last_prefill"] = -cfg["prefill_schedule_interval"]
-    st["cap"] = cfg["max_num_seqs"]
     st["clock_next_end"] = NO_END
     tot["usable_blocks"] = st["usable"]
     tot["livelock_step"] = NEVER
     tot["livelock_us"] = NEVER
-    tot["cap_min"] = st["cap"]
 
 
 @helper
@@ -61,6 +67,8 @@ def _reset_request(cfg, wl, req, log, i):
     req.num_blocks[i] = 0
     req.num_cached_blocks[i] = 0
     req.max_computed_tokens[i] = 0
+    req.max_generated_tokens[i] = 0
+    req.in_heap[i] = 0
     req.scheduled[i] = 0
     req.mid_prefill[i] = 0
     req.lane[i] = NONE
@@ -142,10 +150,13 @@ def _reset_arrivals(cfg, st, tot, wl, q, log):
                 size += 1
         st["own_arrivals"] = size
     else:
-        for _ in range(st["clients"]):
-            if st["next_client"] < num_requests:
-                first = st["next_client"]
-                client_sends_next(st, wl, q, log, log.arrival_us[first] - wl.think_us[first])
+        sent = 0
+        while sent < st["clients"] and st["next_client"] < num_requests:
+            i = st["next_client"]
+            st["next_client"] = i + 1
+            if log.status[i] == PENDING:
+                push_arrival(st, q, log, i, log.arrival_us[i])
+                sent += 1
     for i in range(num_requests):
         tot["unservable"] += 1 if log.status[i] == UNSERVABLE else 0
     arrival_us = next_arrival_us(st, q, log)
@@ -155,7 +166,7 @@ def _reset_arrivals(cfg, st, tot, wl, q, log):
 @helper
 def settle(cfg, st, tot, wl, req, q, log, itl, stop):
     """The end of a run: write the counters out and total up."""
-    materialise(cfg, st, tot, req, q, log, NONE)
+    materialise(cfg, st, tot, wl, req, q, log, NONE)
     flush_gaps(st, tot, itl)
     for i in range(wl.prompt_tokens.shape[0]):
         log.num_generated[i] = req.num_tokens[i] - wl.prompt_tokens[i]

@@ -4,19 +4,18 @@ from fastsim._jit import helper
 from fastsim.engines.vllm.admission import waiting_loop
 from fastsim.engines.vllm.blocks import cache_blocks, take_blocks
 from fastsim.engines.vllm.lanes import materialise
-from fastsim.engines.vllm.preemption import count_scheduled, preempt_request, select_victim
+from fastsim.engines.vllm.preemption import ALL_VISITED, count_scheduled, preempt_request, select_victim
 from fastsim.engines.vllm.codes import Victim
 from fastsim.engines.vllm.state import NONE
 
 TAIL = int(Victim.TAIL)
-ALL_VISITED = 2**62
 
 
 @helper
 def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
     """Decide this step: who runs how many tokens, who is preempted, who is admitted."""
     begin_step(cfg, st, req)
-    choose_clock(cfg, st, tot, req, q, log)
+    choose_clock(cfg, st, tot, wl, req, q, log)
     running_loop(cfg, st, tot, wl, req, q, blk, log, rec)
     waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec)
     st["decode_tokens"] += st["clocked"]
@@ -72,7 +71,7 @@ def wanted_tokens(st, req, i):
 
 
 @helper
-def choose_clock(cfg, st, tot, req, q, log):
+def choose_clock(cfg, st, tot, wl, req, q, log):
     """Whether everybody on the clock will decode one token in this step; if not, write the counters out.
 
     True when the budgets cover every decoder and whatever stands before the last of them. What an explicit request
@@ -93,7 +92,7 @@ def choose_clock(cfg, st, tot, req, q, log):
             i = req.lane_next[i]
         fits = wanted <= budget
     if decoders > 0 and not fits:
-        materialise(cfg, st, tot, req, q, log, NONE)
+        materialise(cfg, st, tot, wl, req, q, log, NONE)
     st["use_clock"] = 1 if fits and st["running"] <= budget else 0
 
 
@@ -145,7 +144,7 @@ def visit_running(cfg, st, tot, wl, req, q, blk, log, rec, first_explicit, first
             st["cursor_explicit"] = req.lane_next[a]
             st["visited"] = req.admission_number[a]
             if not schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, a):
-                materialise(cfg, st, tot, req, q, log, st["visited"])
+                materialise(cfg, st, tot, wl, req, q, log, st["visited"])
                 break
         else:
             st["cursor_due"] = req.lane_next[b]
@@ -154,7 +153,7 @@ def visit_running(cfg, st, tot, wl, req, q, blk, log, rec, first_explicit, first
                 take_blocks(cfg, st, req, blk, 1)
                 st["visited"] += 1  # it has its block from here on
             elif self_preemption_stops(cfg):
-                materialise(cfg, st, tot, req, q, log, st["visited"])
+                materialise(cfg, st, tot, wl, req, q, log, st["visited"])
                 break
 
 
@@ -212,9 +211,12 @@ def add_scheduled(st, wl, req, q, i, tokens):
 @helper
 def make_room(cfg, st, tot, wl, req, q, blk, log, rec, i, needed):
     """Preempt until `needed` blocks are free. False: request `i` itself had to go."""
+    others = 0
     while needed > st["free"]:
         victim = select_victim(cfg, st, wl, req, log)
         preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, victim)
         if victim == i:
+            tot["ineffective_preemptions"] += others
             return False
+        others += 1
     return True

@@ -62,6 +62,7 @@ SCALARS_DTYPE = np.dtype(
             "clock_context",  # sum of their offsets
             "clock_next_end",  # least end_clock among them
             "clock_token_us",  # when they all got their latest token
+            "clock_step",  # steps done then
             # block allocator
             "free",
             "usable",
@@ -92,21 +93,36 @@ SCALARS_DTYPE = np.dtype(
             # inter-token gaps not yet in the histogram
             "gap_us",
             "gap_count",
-            # policies
+            # waiting scan
+            "deferred",
+            "scanned",
+            "scan_cap",  # the cap it went by; feedback may have set another since
+            "mean_output_tokens",
+            # running cap and backpressure: steps are counted by `executed`
             "cap",
             "protected",  # running requests that are protected
-            "window_head",
-            "window_size",
-            "window_preemptions",
-            "feedback_start",
-            "recovery_start",
-            "consecutive",
-            "held_head",
-            "held_tail",
-            "held",
+            "cap_preemptions",  # in the feedback window
+            "cap_window_start",  # executed when it was cleared
+            "cap_window_head",
+            "cap_window_size",
+            "calm_start",  # executed when the cap last had a reason not to rise
+            "hot_steps",
+            "door_preemptions",
+            "door_window_head",
+            "door_window_size",
+            # front door
+            "received",
             "deadline_cursor",
-            "progress_step",
-            "progress_limit",
+            "held_head",
+            "held",
+            "completed_since_door",
+            "released",
+            # livelock
+            "alive_tokens",  # prompt + output of running and waiting
+            "progress_step",  # a step in which somebody passed its own highest G
+            "quiet",  # the last step ended with nobody to arrive
+            "last_cap_bound",
+            "state_hash",
             # per-step record: lengths written so far
             "rec_steps",
             "rec_scheduled",
@@ -167,6 +183,7 @@ class Requests(NamedTuple):
     num_cached_blocks      int32    blocks    leading held blocks that carry a hash; stale while on the clock
     shared_blocks          int32    blocks    leading blocks whose content other requests can have
     max_computed_tokens    int32    tokens    highest C ever, for recomputed tokens
+    max_generated_tokens   int32    tokens    highest G ever, for livelock detection
     scheduled              int32    tokens    in this step (explicit requests)
     mid_prefill            int8     bool      the last step that ran it left C < T
     lane                   int32    index     -1 not running
@@ -176,6 +193,7 @@ class Requests(NamedTuple):
     end_clock              int32    steps     value of D in whose step it completes
     clock_slot             int32    index     place in the dense clock arrays
     queue_key              float64            heap order: (queue_key, arrival, index)
+    in_heap                int8     bool      waits in the heap, not in the list
     heap_place             int32    index     place in the waiting heap; -1 not in it
     waiting_since_us       int64    us        when it last entered the queue
     bypasses               int32    count     admissions that passed it
@@ -194,6 +212,7 @@ class Requests(NamedTuple):
     num_cached_blocks: Int32Array
     shared_blocks: Int32Array
     max_computed_tokens: Int32Array
+    max_generated_tokens: Int32Array
     scheduled: Int32Array
     mid_prefill: npt.NDArray[np.int8]
     lane: Int32Array
@@ -205,6 +224,7 @@ class Requests(NamedTuple):
     end_clock: Int32Array
     clock_slot: Int32Array
     queue_key: FloatArray
+    in_heap: npt.NDArray[np.int8]
     heap_place: Int32Array
     waiting_since_us: Int64Array
     bypasses: Int32Array
@@ -231,9 +251,11 @@ class Queues(NamedTuple):
     arrival_heap           int32    (num_requests,)            requests whose arrival became known during the run
     scheduled              int32    (num_requests,)            explicit requests scheduled in this step, in order
     finished               int32    (num_requests,)            requests that complete in this step
-    scratch                int32    (num_requests,)
-    window_step            int64    (window,)                  feedback and backpressure: non-empty steps with ...
-    window_count           int64    (window,)                  ... preemptions, and how many
+    deferred               int64    (num_requests,)            waiting requests set aside during a scan (bypass)
+    received               int64    (num_requests,)            requests let in, in order of arrival: for deadlines
+    held                   int64    (num_requests,)            requests kept at the door (ring)
+    cap_window             int64    (2 x window,)              feedback: non-empty steps that preempted, how many (ring)
+    door_window            int64    (2 x window,)              backpressure: the same
     =====================  =======  =========================  ===================================================
     """
 
@@ -247,9 +269,11 @@ class Queues(NamedTuple):
     arrival_heap: Int64Array
     scheduled: Int64Array
     finished: Int64Array
-    scratch: Int64Array
-    window_step: Int64Array
-    window_count: Int64Array
+    deferred: Int64Array
+    received: Int64Array
+    held: Int64Array
+    cap_window: Int64Array
+    door_window: Int64Array
 
 
 class Blocks(NamedTuple):

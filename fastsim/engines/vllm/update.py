@@ -16,9 +16,10 @@ def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
     if st["clocked"] > 0:
         count_gaps(st, tot, itl, end_us - st["clock_token_us"], st["clocked"])
     if ends_on_clock:
-        _finish_clocked(cfg, st, tot, req, q, log)
+        _finish_clocked(cfg, st, tot, wl, req, q, log)
     st["clock"] += 1
     st["clock_token_us"] = end_us
+    st["clock_step"] = tot["steps"]
     for k in range(st["scheduled"]):
         _advance(cfg, st, tot, wl, req, q, log, itl, q.scheduled[k], end_us)
     if st["finished"] > 0:
@@ -31,25 +32,34 @@ def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
 
 
 @helper
-def _finish_clocked(cfg, st, tot, req, q, log):
+def _finish_clocked(cfg, st, tot, wl, req, q, log):
     """Take those whose last decode this step is off the clock, as explicit requests that have advanced."""
     clock = st["clock"]
     slot = 0
     while slot < st["clocked"]:
         if q.clock_end[slot] == clock:
             i = q.clock_request[slot]
-            leave_clock(cfg, st, tot, req, q, log, i, 1)
+            leave_clock(cfg, st, tot, wl, req, q, log, i, 1)
             req.num_computed_tokens[i] += 1
             req.num_tokens[i] += 1
             log.scheduled_tokens[i] += 1
             _count_recomputed(tot, req, i, req.num_computed_tokens[i] - 1, req.num_computed_tokens[i])
-            note_finished(st, req, q, i)
+            _note_progress(st, tot, req, i, req.num_tokens[i] - wl.prompt_tokens[i])
+            note_finished(st, q, i)
         else:
             slot += 1
 
 
 @helper
-def note_finished(st, req, q, i):
+def _note_progress(st, tot, req, i, generated):
+    """Request `i` has that many tokens: more than ever before is progress."""
+    if generated > req.max_generated_tokens[i]:
+        req.max_generated_tokens[i] = generated
+        st["progress_step"] = tot["steps"]
+
+
+@helper
+def note_finished(st, q, i):
     """Note `i` as finishing in this step."""
     q.finished[st["finished"]] = i
     st["finished"] += 1
@@ -87,10 +97,11 @@ def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
     else:
         count_gaps(st, tot, itl, end_us - log.last_token_us[i], 1)
     log.last_token_us[i] = end_us
+    _note_progress(st, tot, req, i, length - wl.prompt_tokens[i])
     left = min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"]) - length
     if left <= 0:
         lane_remove(req, q, i)
-        note_finished(st, req, q, i)
+        note_finished(st, q, i)
     elif st["use_clock"]:
         lane_remove(req, q, i)
         req.end_clock[i] = st["clock"] + left - 1
@@ -138,5 +149,7 @@ def finish_request(cfg, st, tot, wl, req, q, blk, log, i, end_us):
     log.last_token_us[i] = end_us
     log.finish_us[i] = end_us
     st["unfinished"] -= 1
+    st["alive_tokens"] -= wl.prompt_tokens[i] + wl.output_tokens[i]
+    st["completed_since_door"] += 1
     tot["completed"] += 1
     client_sends_next(st, wl, q, log, end_us)

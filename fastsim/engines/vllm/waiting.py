@@ -144,14 +144,23 @@ def enqueue(cfg, st, wl, req, q, log, i, preempted):
     st["waiting"] += 1
     st["waiting_prompt_tokens"] += wl.prompt_tokens[i]
     req.waiting_since_us[i] = st["now_us"]
-    if req.protected[i]:
-        req.queue_key[i] = -np.inf
+    req.in_heap[i] = req.protected[i] or cfg["queue_order"] != FCFS
+    if req.in_heap[i]:
+        req.queue_key[i] = -np.inf if req.protected[i] else order_key(cfg, wl, log, i)
         _heap_push(st, req, log, q.heap, i)
-    elif cfg["queue_order"] == FCFS:
-        _list_insert(st, req, i, preempted)
     else:
-        req.queue_key[i] = order_key(cfg, wl, log, i)
+        _list_insert(st, req, i, preempted)
+
+
+@helper
+def requeue(st, wl, req, q, log, i):
+    """Put `i`, which was at the head and has been taken out, back: by its key, or at the front of the list."""
+    st["waiting"] += 1
+    st["waiting_prompt_tokens"] += wl.prompt_tokens[i]
+    if req.in_heap[i]:
         _heap_push(st, req, log, q.heap, i)
+    else:
+        _list_insert(st, req, i, True)
 
 
 @helper
