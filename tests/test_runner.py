@@ -39,9 +39,13 @@ class Recorder:
         self.begun = None
         self.notes = []
         self.closed = False
+        self.workers_ready = 0
 
     def start(self, total, done):
         self.begun = (total, done)
+
+    def ready(self):
+        self.workers_ready += 1
 
     def advance(self, rows):
         self.rows += rows
@@ -93,6 +97,7 @@ def test_two_workers_give_the_same_bytes(undisturbed, tmp_path):
     run(make_grid(FINE, 7), tmp_path, workers=2, progress=progress)
     assert digest(tmp_path) == digest(undisturbed)
     assert (progress.begun, progress.rows, progress.closed) == ((48, 0), 48, True)
+    assert progress.workers_ready in (1, 2)
 
 
 def test_only_what_is_missing_is_computed(undisturbed, tmp_path):

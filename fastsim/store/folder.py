@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.grid import Grid, Part, Selection
@@ -27,6 +28,42 @@ def write_part(folder: Path, part: Part, data: bytes) -> PartRecord:
     """Store a part; it appears whole or not at all."""
     write_whole(part_path(folder, part.index), data)
     return PartRecord(part.index, part.start, part.stop, part.rows, len(data), checksum(data))
+
+
+def known_parts(folder: Path) -> dict[int, PartRecord]:
+    """Parts that the manifest or the journal knows; whether their files are intact is another question."""
+    manifest = read_manifest(folder)
+    known = {record.part: record for record in manifest.part_records()} if manifest is not None else {}
+    for entry in _journal_lines(folder):
+        try:
+            record = PartRecord(**entry)
+        except TypeError:
+            continue  # the header
+        known[record.part] = record
+    return known
+
+
+def _journal_lines(folder: Path) -> list[dict[str, Any]]:
+    """The journal's lines; one that a crash cut short is left out."""
+    try:
+        text = (folder / "parts.jsonl").read_bytes()
+    except FileNotFoundError:
+        return []
+    lines = []
+    for line in text.split(b"\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            lines.append(entry)
+    return lines
+
+
+def _journal_header(folder: Path) -> object:
+    """The hash of the spec whose parts the journal lists."""
+    lines = _journal_lines(folder)
+    return lines[0].get("spec_hash") if lines else None
 
 
 class SweepFolder:
@@ -84,7 +121,7 @@ class SweepFolder:
             self._clear()
         else:
             self._refuse_other_sweeps()
-        known = self._known_parts()
+        known = known_parts(self.path)
         wanted = {part.index: part for part in self.selection.parts()}
         for path in sorted((self.path / "parts").glob("*.parquet")):
             if path.name not in {part_path(self.path, index).name for index in wanted}:
@@ -104,7 +141,7 @@ class SweepFolder:
         has_parts = any((self.path / "parts").glob("*.parquet"))
         if old is None and not (has_parts or others):
             return
-        if old is None and self._journal_header() != self.manifest.spec_hash:
+        if old is None and _journal_header(self.path) != self.manifest.spec_hash:
             what = "its manifest.json is damaged or missing" if has_parts else "it is not a sweep's folder"
             raise InputError(f"--out {self.path}: {what}; choose another folder, or start anew with --fresh")
         if old is not None:
@@ -121,37 +158,6 @@ class SweepFolder:
             path.unlink()
         for name in ("manifest.json", "parts.jsonl", "spec.toml"):
             (self.path / name).unlink(missing_ok=True)
-
-    def _journal_lines(self) -> list[dict[str, object]]:
-        """The journal's lines; one that a crash cut short is left out."""
-        try:
-            text = (self.path / "parts.jsonl").read_bytes()
-        except FileNotFoundError:
-            return []
-        lines = []
-        for line in text.split(b"\n"):
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                lines.append(entry)
-        return lines
-
-    def _journal_header(self) -> object:
-        lines = self._journal_lines()
-        return lines[0].get("spec_hash") if lines else None
-
-    def _known_parts(self) -> dict[int, PartRecord]:
-        old = read_manifest(self.path)
-        known = {record.part: record for record in old.part_records()} if old is not None else {}
-        for entry in self._journal_lines():
-            try:
-                record = PartRecord(**entry)  # type: ignore[arg-type]
-            except TypeError:
-                continue
-            known[record.part] = record
-        return known
 
     def _is_intact(self, part: Part | None, record: PartRecord) -> bool:
         """Whether the file of a part is there, unchanged, and what this sweep needs."""

@@ -43,6 +43,9 @@ class Progress(Protocol):
     def start(self, total: int, done: int) -> None:
         """`done` of `total` rows are on disk already."""
 
+    def ready(self) -> None:
+        """Workers are at work: kernels are compiled or loaded."""
+
     def advance(self, rows: int) -> None:
         """So many more rows are."""
 
@@ -57,6 +60,9 @@ class Silent:
     """No progress shown."""
 
     def start(self, total: int, done: int) -> None:
+        """Say nothing."""
+
+    def ready(self) -> None:
         """Say nothing."""
 
     def advance(self, rows: int) -> None:
@@ -218,6 +224,8 @@ class _Run:
             self._store(event.value)
         elif event.kind == "died":
             self._bury(event)
+        elif event.kind == "ready":
+            self.progress.ready()
         elif event.kind == "compiling":
             self.progress.note("compiling the kernels, once after an installation or a change (about 20 s)")
         elif event.kind == "at":

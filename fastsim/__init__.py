@@ -1,0 +1,70 @@
+"""fastsim: decision-identical simulation of LLM serving schedulers, fast enough to sweep a million configurations.
+
+>>> import fastsim
+>>> grid = fastsim.Grid.from_toml("sweep.toml")
+>>> result = fastsim.simulate(grid.config(0))
+>>> fastsim.sweep(grid, "results")
+>>> fastsim.scan("results").filter(verdict="ok")
+
+Nothing is loaded before it is used: importing the package takes no time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastsim.config import Config, load_config
+    from fastsim.errors import FastsimError, InputError, WorkError
+    from fastsim.grid import Grid
+    from fastsim.runner import SweepResult, sweep
+    from fastsim.simulation import Result, simulate
+    from fastsim.store.scan import scan
+    from fastsim.workload import Workload, build_workload
+
+_HOMES = {
+    "Config": "fastsim.config",
+    "load_config": "fastsim.config",
+    "FastsimError": "fastsim.errors",
+    "InputError": "fastsim.errors",
+    "WorkError": "fastsim.errors",
+    "Grid": "fastsim.grid",
+    "SweepResult": "fastsim.runner",
+    "sweep": "fastsim.runner",
+    "Result": "fastsim.simulation",
+    "simulate": "fastsim.simulation",
+    "scan": "fastsim.store.scan",
+    "Workload": "fastsim.workload",
+    "build_workload": "fastsim.workload",
+}
+"""Where each public name lives."""
+
+__all__ = [
+    "Config",
+    "FastsimError",
+    "Grid",
+    "InputError",
+    "Result",
+    "SweepResult",
+    "WorkError",
+    "Workload",
+    "__version__",
+    "build_workload",
+    "load_config",
+    "scan",
+    "simulate",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fastsim-llm")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'fastsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

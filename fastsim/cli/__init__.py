@@ -1,0 +1,79 @@
+"""The command line: one file a verb, each a function `command` that typer turns into options and help.
+
+A verb is added by its file and its name in `VERBS`. Files import what they work with inside their functions, so that
+`fastsim --help` stays quick.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from fastsim.errors import FastsimError
+
+VERBS = ("run", "sweep", "status", "check", "verify", "columns")
+"""In the order of the help."""
+
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
+"""Click's ClickException, whether typer brings its own click or not."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import fastsim
+
+        typer.echo(f"fastsim {fastsim.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Simulate LLM serving schedulers exactly, and sweep their knobs.
+
+    Exit codes: 0 good, 1 the work failed or a check did not hold, 2 bad input.
+    """
+
+
+def build_app() -> typer.Typer:
+    """The command line as a typer application."""
+    app = typer.Typer(
+        name="fastsim",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for verb in VERBS:
+        app.command(verb, no_args_is_help=verb not in ("run", "columns"))(import_module(f"fastsim.cli.{verb}").command)
+    return app
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit. Bad input is one sentence on stderr; an unexpected error keeps its traceback."""
+    try:
+        code = build_app()(args=arguments, prog_name="fastsim", standalone_mode=False)
+    except FastsimError as error:
+        typer.echo(error, err=True)
+        sys.exit(error.exit_code)
+    except _USAGE_ERROR as error:
+        typer.echo(_one_sentence(error), err=True)
+        sys.exit(2)
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # `fastsim ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _one_sentence(error: BaseException) -> str:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "fastsim"
+    return f"{where}: {' '.join(error.format_message().split())}"  # type: ignore[attr-defined]

@@ -1,0 +1,25 @@
+"""`fastsim columns`: what every result column means."""
+
+from typing import Annotated
+
+import typer
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only columns whose name contains this.")] = None,
+) -> int:
+    """List the result columns: name, unit, meaning, and vLLM's Prometheus metric where it is one."""
+    from fastsim.errors import InputError
+    from fastsim.metrics import COLUMNS
+
+    found = [column for column in COLUMNS if name is None or name in column.name]
+    if not found:
+        raise InputError(f"no result column contains {name!r}")
+    for column in found:
+        what = column.description or column.name.replace("_", " ")
+        if column.labels:
+            what = f"{what}: {', '.join(column.labels)}"
+        unit = f" [{column.unit}]" if column.unit else ""
+        metric = f" ({column.prometheus})" if column.prometheus else ""
+        typer.echo(f"{column.name}{unit}: {what}{metric}")
+    return 0

@@ -1,0 +1,120 @@
+"""The end of a sweep: what failed, then the answer, or a summary where no question was asked."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fastsim.cli.answer import SEED, Answer
+from fastsim.cli.tables import number, table, wrapped
+from fastsim.runner import SweepResult
+from fastsim.store.scan import scan
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_ROWS = 30
+BEST_ROWS = 5
+
+
+def print_outcome(result: SweepResult, answer: Answer | None) -> None:
+    """Print what a sweep found; failures go to stderr."""
+    rows = scan(result.folder)
+    typer.echo(answer_text(rows, answer) if answer is not None else summary_text(rows))
+    computed = "" if result.computed == result.rows else f" ({result.computed:,} computed now)"
+    typer.echo(f"\n{result.rows:,} rows{computed} in {result.folder}, {result.seconds:.1f} s")
+    if result.errors:
+        first = min(result.errors)
+        for text in result.tracebacks[:1]:
+            typer.echo(text, err=True)
+        typer.echo(
+            f"{len(result.errors):,} configurations failed and are rows with status error; "
+            f"the first is config_id {first}: {result.errors[first]}",
+            err=True,
+        )
+
+
+def answer_text(rows: "pl.LazyFrame", answer: Answer) -> str:
+    """The answer, first in a sentence where there is something to choose, then as a table."""
+    summary = answer.summary(rows)
+    columns = [*answer.for_each, *answer.settings, *answer.columns]
+    lines = [answer.question] if answer.question else []
+    if answer.settings:
+        lines.append(_sentence(answer, summary))
+    if answer.for_each:
+        best = answer.per_group(summary).select(columns)
+        lines += ["", f"Best for each {', '.join(answer.for_each)}:"] if answer.settings else []
+    else:
+        best = answer.ranked(summary).select(columns).head(BEST_ROWS)
+        lines += ["", "The best:"]
+    lines.append(table(_short_names(columns), _with_dashes(best.head(MAX_ROWS)), left=0))
+    if best.height > MAX_ROWS:
+        lines.append(f"... and {best.height - MAX_ROWS} more")
+    return "\n".join(lines)
+
+
+def _sentence(answer: Answer, summary: "pl.DataFrame") -> str:
+    """Which setting meets the conditions most often, and how good it is there."""
+    conditions = " and ".join(str(condition) for condition in answer.where)
+    ranking = answer.overall(summary)
+    if ranking.height == 0:
+        return wrapped(f"Answer: no setting meets {conditions}.")
+    first = ranking.row(0, named=True)
+    setting = ", ".join(f"{name} = {number(first[name])}" for name in answer.settings)
+    text = f"Answer: {setting}"
+    if conditions:
+        text += f" meets {conditions}"
+    if conditions and answer.for_each:
+        groups = summary.select(answer.for_each).n_unique()
+        text += f" at {first['groups']} of {groups} values of {', '.join(answer.for_each)}"
+        text += _range_met(answer, summary, first)
+        text += ", more than any other setting" if _alone(ranking) else ", as many as any setting"
+    figures = [f"{o} ({number(first[o.column])})" for o in answer.best if o.column in first]
+    if figures:
+        text += f"; of those, {', then '.join(figures)}" if conditions else f": {', then '.join(figures)}"
+    return wrapped(text + ".")
+
+
+def _alone(ranking: "pl.DataFrame") -> bool:
+    """Whether the first setting meets the conditions in more groups than the second."""
+    return ranking.height == 1 or ranking["groups"][0] > ranking["groups"][1]
+
+
+def _range_met(answer: Answer, summary: "pl.DataFrame", setting: dict[str, Any]) -> str:
+    """` (1 to 3.5)`: where a setting meets the conditions, when that is one number."""
+    import polars as pl
+
+    if len(answer.for_each) != 1 or not summary[answer.for_each[0]].dtype.is_numeric():
+        return ""
+    chosen = [pl.col(name).eq_missing(setting[name]) for name in answer.settings]
+    met = summary.filter("meets", *chosen)[answer.for_each[0]].drop_nulls()
+    return f" ({number(met.min())} to {number(met.max())})" if len(met) else ""
+
+
+def summary_text(rows: "pl.LazyFrame") -> str:
+    """Verdicts, and the rows with the most goodput."""
+    import polars as pl
+
+    counts = rows.group_by("verdict").agg(pl.len()).collect().sort("len", descending=True)
+    verdicts = ", ".join(f"{verdict or 'error'} {count:,}" for verdict, count in counts.rows())
+    names = rows.collect_schema().names()
+    axes = [name for name in names if "." in name and name != SEED]
+    shown = ["goodput_req_per_s", "output_throughput_tok_per_s", "ttft_p99_ms", "preemptions", "verdict"]
+    best = (
+        rows.select("config_id", *axes, *shown)
+        .sort("goodput_req_per_s", "config_id", descending=[True, False], nulls_last=True)
+        .head(BEST_ROWS)
+        .collect()
+    )
+    lines = [f"Verdicts: {verdicts}", "", "Most goodput:"]
+    lines.append(table(_short_names(best.columns), _with_dashes(best), left=0))
+    return "\n".join(lines)
+
+
+def _short_names(names: list[str]) -> list[str]:
+    """Dotted names by their last part, where that is clear."""
+    last = [name.rpartition(".")[2] for name in names]
+    return [short if last.count(short) == 1 else name for name, short in zip(names, last, strict=True)]
+
+
+def _with_dashes(frame: "pl.DataFrame") -> list[list[Any]]:
+    return [list(row) for row in frame.rows()]

@@ -1,0 +1,39 @@
+"""A sweep's plan in words."""
+
+from typing import Any
+
+from fastsim.grid import Grid, Selection
+
+SHOWN_VALUES = 6
+
+
+def describe_plan(grid: Grid, selection: Selection) -> str:
+    """Axes, number of configurations, workloads and parts; the first line says how much it is."""
+    parts = rows = 0
+    for part in selection.parts():
+        parts += 1
+        rows += part.rows
+    chosen = "" if selection.name == "all" else f" of {grid.size:,} ({selection.name})"
+    shard = "" if selection.only == (1, 1) else f", shard {selection.only[0]}/{selection.only[1]}"
+    lines = [f"{_count(rows, 'configuration')}{chosen}{shard} in {_count(parts, 'part')}"]
+    each = _count(grid.configs_per_workload, "configuration")
+    lines.append(f"{_count(grid.num_workloads, 'workload')}, each run by {each}")
+    lines += [f"  {axis.name}: {_values(axis.values)}" for axis in grid.axes]
+    return "\n".join(lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _values(values: Any) -> str:
+    if len(values) <= SHOWN_VALUES:
+        return ", ".join(_shown(value) for value in values)
+    first = ", ".join(_shown(value) for value in values[: SHOWN_VALUES - 2])
+    return f"{first}, ..., {_shown(values[-1])} ({len(values):,} values)"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,111 @@
+"""One run in words and tables: the verdict first, with the reason and the moment."""
+
+from typing import TYPE_CHECKING, Any
+
+from fastsim.cli.tables import number, table, wrapped
+
+if TYPE_CHECKING:
+    from fastsim.config import Config
+
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "queue_time": "queue time"}
+
+
+def run_text(config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float) -> str:
+    """Everything `fastsim run` prints."""
+    lines = [f"{metrics['verdict']}: {reason(metrics)}", *warnings(config, metrics), "", _latencies(metrics), ""]
+    lines += _pairs(metrics)
+    lines += ["", f"{config.engine.name}: kernel {number(kernel_ms)} ms, {seconds:.2f} s in all"]
+    return "\n".join(lines)
+
+
+def reason(metrics: dict[str, Any]) -> str:
+    """Why the verdict is what it is: one clause with numbers."""
+    m = metrics
+    if m["status"] == "max_steps":
+        return f"the run was cut after {number(m['steps'])} steps (run.max_steps)"
+    match m["verdict"]:
+        case "unservable":
+            return (
+                f"{number(m['unservable'])} of {number(m['num_requests'])} requests can never fit "
+                f"({number(m['usable_blocks'])} usable KV blocks)"
+            )
+        case "livelock":
+            what = "a state came back" if m["livelock_kind"] == "repeated_state" else "nobody made progress"
+            return f"{what} at step {number(m['livelock_step'])}, {number(m['livelock_s'])} s"
+        case "starved":
+            return (
+                f"no request completed for {number(m['starved_gap_s'])} s until {number(m['starved_at_s'])} s, "
+                "while requests were preempted"
+            )
+        case "thrash":
+            return (
+                f"{percent(m['recomputed_share'])} of all scheduled tokens were computed before "
+                f"({number(m['preemptions'])} preemptions)"
+            )
+        case "overloaded":
+            return f"the backlog grew by {number(m['backlog_slope_req_per_s'])} requests/s"
+    done = f"{number(m['completed'])} of {number(m['num_requests'])} requests completed"
+    return f"{done}, {percent(m['recomputed_share'])} of tokens recomputed"
+
+
+def warnings(config: "Config", metrics: dict[str, Any]) -> list[str]:
+    """What else to know: requests that cannot fit, and a max_num_seqs that the KV cache cannot hold."""
+    lines = []
+    safe, seqs = metrics["kv_safe_num_seqs"], config.engine.max_num_seqs
+    if safe is not None and seqs > safe:
+        blocks = number(metrics["usable_blocks"])
+        lines.append(
+            f"note: max_num_seqs {seqs} is more than the {safe} requests that fit at full length ({blocks} blocks);"
+        )
+        lines.append(
+            f"      the price here: {number(metrics['preemptions'])} preemptions, "
+            f"{percent(metrics['recomputed_share'])} of tokens recomputed"
+        )
+    return lines
+
+
+def percent(share: float | None) -> str:
+    """A share in percent."""
+    return "-" if share is None else f"{number(round(100 * share, 2 if share < 0.1 else 1))} %"
+
+
+def _latencies(m: dict[str, Any]) -> str:
+    rows = []
+    for key, name in LATENCIES.items():
+        figures = [m[f"{key}_{part}_ms"] for part in ("served_mean", "p50", "p90", "p95", "p99")]
+        rows.append([name, *figures, percent(m[f"{key}_censored_share"])])
+    rows.insert(2, ["ITL", *(m[f"itl_{part}_ms"] for part in ("mean", "p50", "p90", "p95", "p99")), ""])
+    return table(["ms", "mean of served", "p50", "p90", "p95", "p99", "not reached"], rows)
+
+
+def _pairs(m: dict[str, Any]) -> list[str]:
+    counts = [f"{number(m[name])} {name.replace('_', ' ')}" for name in _ENDS if m[name]]
+    tokens = [f"{name} {number(m[f'{name}_tokens'])}" for name in _TOKENS if m[f"{name}_tokens"]]
+    lines = [
+        f"requests    {', '.join(counts) or 'none'}",
+        f"throughput  {number(m['request_throughput_req_per_s'])} requests/s, "
+        f"{number(m['output_throughput_tok_per_s'])} output tokens/s, "
+        f"goodput {number(m['goodput_req_per_s'])} requests/s",
+        f"KV          {percent(m['kv_use_mean'])} used on average, {percent(m['kv_use_peak'])} at the peak",
+        f"batch       {number(m['running_mean'])} running on average, {number(m['running_peak'])} at the peak, "
+        f"queue at most {number(m['waiting_peak'])}",
+        f"preemption  {number(m['preemptions'])}, of {number(m['preempted_requests'])} requests, "
+        f"at most {number(m['max_preemptions'])} of one",
+        f"tokens      {', '.join(tokens) or 'none'}",
+        f"load        {_load(m)}",
+        f"time        {number(m['simulated_s'])} s simulated in {number(m['steps'])} steps ({m['stop']})",
+    ]
+    return [wrapped(line, indent=12) for line in lines]
+
+
+def _load(m: dict[str, Any]) -> str:
+    if m["offered_load"] is None:
+        return "none is offered: requests come all at once, or as others complete"
+    return (
+        f"{number(m['offered_load'])} offered of what there is "
+        f"(KV {number(m['offered_kv_load'])}, tokens {number(m['offered_token_load'])})"
+    )
+
+
+_ENDS = ("completed", "running", "waiting", "held", "pending", "rejected", "timed_out", "unservable")
+_TOKENS = ("prefill", "decode", "recomputed", "discarded", "salvaged", "swapped")

@@ -1,0 +1,144 @@
+"""`fastsim run`: one configuration, and what became of its requests."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastsim.cli import options
+
+if TYPE_CHECKING:
+    from fastsim.config import Config
+    from fastsim.simulation import Result
+
+
+def command(
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="[SPEC.toml | SWEEP_DIR]", help="A spec, or a sweep's folder (with --config-id)."),
+    ] = None,
+    config_id: Annotated[
+        int | None,
+        typer.Option(
+            "--config-id", metavar="N", parser=options.integer, help="Configuration N of the spec's or folder's sweep."
+        ),
+    ] = None,
+    sets: options.Sets = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file: workload.trace.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every metric as one JSON object.")] = False,
+    requests: Annotated[
+        Path | None, typer.Option("--requests", metavar="OUT.parquet", help="Store what became of each request.")
+    ] = None,
+    steps: Annotated[
+        Path | None, typer.Option("--steps", metavar="OUT.parquet", help="Store what every step scheduled.")
+    ] = None,
+    fast_forward: Annotated[
+        bool, typer.Option("--fast-forward/--no-fast-forward", help="Skip steps in which nothing is decided.")
+    ] = True,
+    repeat: Annotated[
+        int,
+        typer.Option("--repeat", metavar="N", parser=options.integer, help="Run it N times; kernel_ms is the median."),
+    ] = 1,
+) -> int:
+    """Run one configuration: verdict, metrics, seconds.
+
+    A spec with a [sweep] runs its base configuration. `fastsim run DIR --config-id N` reproduces a row of a sweep.
+    """
+    import time
+
+    from fastsim.errors import InputError
+
+    started = time.perf_counter()
+    if repeat < 1:
+        raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
+    settings = [*(sets or []), *([f"workload.trace={trace}"] if trace is not None else [])]
+    config = choose_config(source, config_id, settings)
+
+    from fastsim.simulation import simulate
+    from fastsim.workload import build_workload
+
+    workload = build_workload(config.workload)
+    record = steps is not None
+    result = simulate(config, workload, fast_forward=fast_forward, record_steps=record, repeat=repeat)
+    if requests is not None:
+        store_table(result.to_polars(), requests, "--requests")
+    if steps is not None:
+        store_table(steps_table(result), steps, "--steps")
+    if as_json:
+        import json
+
+        typer.echo(json.dumps({"workload_id": workload.workload_id} | result.metrics | {"kernel_ms": result.kernel_ms}))
+        return 0
+
+    from fastsim.cli.report import run_text
+
+    for note in workload.report.notes:
+        typer.echo(f"note: {note}", err=True)
+    if workload.report.unusable:
+        typer.echo(f"note: {unusable_rows(workload.report)}", err=True)
+    typer.echo(run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started))
+    return 0
+
+
+def choose_config(source: Path | None, config_id: int | None, settings: list[str]) -> "Config":
+    """The configuration that a spec, a folder or settings alone stand for."""
+    from fastsim.cli.spec import read_grid
+    from fastsim.config import check_rules, load_config
+    from fastsim.errors import InputError
+
+    if source is None:
+        if config_id is not None:
+            raise InputError(f"--config-id {config_id} without a spec, but a spec or a sweep's folder was expected")
+        return load_config(None, settings)
+    if source.is_dir() and config_id is None:
+        raise InputError(
+            f"{source}: a sweep's folder without --config-id, but the number of a configuration was expected"
+        )
+    grid, _ = read_grid(source, settings)
+    if config_id is not None:
+        return grid.config(config_id)
+    check_rules(grid.base, str(source))
+    return grid.base
+
+
+def steps_table(result: "Result") -> Any:
+    """One row a schedule() call: what it scheduled, preempted and finished, in the scheduler's order."""
+    import polars as pl
+
+    steps = result.steps or []
+    return pl.DataFrame(
+        {
+            "t_us": [step.t_us for step in steps],
+            "scheduled_requests": [[request for request, _ in step.scheduled] for step in steps],
+            "scheduled_tokens": [[tokens for _, tokens in step.scheduled] for step in steps],
+            "preempted": [step.preempted for step in steps],
+            "finished": [step.finished for step in steps],
+            "free_mid_blocks": [step.free_mid for step in steps],
+            "free_end_blocks": [step.free_end for step in steps],
+            "running": [step.running for step in steps],
+            "waiting": [step.waiting for step in steps],
+        },
+        schema={
+            "t_us": pl.Int64,
+            **dict.fromkeys(("scheduled_requests", "scheduled_tokens", "preempted", "finished"), pl.List(pl.Int64)),
+            **dict.fromkeys(("free_mid_blocks", "free_end_blocks", "running", "waiting"), pl.Int64),
+        },
+    )
+
+
+def store_table(table: Any, path: Path, option: str) -> None:
+    """Write a data frame as Parquet."""
+    from fastsim.errors import InputError
+
+    try:
+        table.write_parquet(path)
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror or error})") from None
+
+
+def unusable_rows(report: Any) -> str:
+    """Which rows of a trace were left out, and why."""
+    reasons = "; ".join(f"{count:,} {reason}" for reason, count in report.unusable.items())
+    return f"{report.rows_used:,} of {report.rows_read:,} rows of the trace are requests; left out: {reasons}"

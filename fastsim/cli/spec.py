@@ -1,0 +1,33 @@
+"""Specs as the command line reads them: a grid, and the question it is to answer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastsim.cli.answer import Answer, answer_from
+from fastsim.config.spec import load_spec
+from fastsim.errors import InputError
+from fastsim.grid import Grid
+
+
+def read_grid(path: Path, sets: Sequence[str] = (), axes: Sequence[str] = ()) -> tuple[Grid, Answer | None]:
+    """The grid of a spec file or of a sweep's folder, and the question it wants answered.
+
+    Raises
+    ------
+    InputError
+        One sentence, when the spec or its `[answer]` is malformed.
+    """
+    if path.is_dir():
+        return Grid.from_toml(_spec_in(path), sets, axes), None
+    spec = load_spec(path, sets)
+    grid = Grid(spec, axes)
+    if spec.answer is None:
+        return grid, None
+    pinned = spec.layers[-1].settings if sets else {}
+    return grid, answer_from(spec.answer, str(path), [axis.name for axis in grid.axes], pinned)
+
+
+def _spec_in(folder: Path) -> Path:
+    if not (folder / "spec.toml").is_file():
+        raise InputError(f"{folder}: a folder without spec.toml, but a spec file or a sweep's folder was expected")
+    return folder / "spec.toml"
