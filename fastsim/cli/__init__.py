@@ -22,9 +22,9 @@ _USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import fastsim
+        from importlib.metadata import version
 
-        typer.echo(f"fastsim {fastsim.__version__}")
+        typer.echo(f"fastsim {version('fastsim-llm')}")
         raise typer.Exit
 
 

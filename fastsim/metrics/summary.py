@@ -4,35 +4,25 @@
 import numpy as np
 
 from fastsim._jit import helper
-from fastsim.engines.outputs import NEVER, TOTALS_DTYPE, Status, Stop
-from fastsim.metrics.columns import NULL, NUM_LATENCIES, QUANTILES, STATUSES, VERDICTS
+from fastsim.engines.outputs import NEVER, TOTALS_DTYPE, Status
+from fastsim.metrics.columns import NULL, NUM_LATENCIES, QUANTILES, VERDICTS
+from fastsim.metrics.counts import copy_totals, count_requests, ratio
 from fastsim.metrics.load import summarise_load
 from fastsim.metrics.selection import gap_quantile, quantile
 
 _NAN = np.nan
 _PENDING = int(Status.PENDING)
-_WAITING = int(Status.WAITING)
-_RUNNING = int(Status.RUNNING)
 _FINISHED = int(Status.FINISHED)
 _REJECTED = int(Status.REJECTED)
 _TIMED_OUT = int(Status.TIMED_OUT)
 _UNSERVABLE = int(Status.UNSERVABLE)
-_HELD = int(Status.HELD)
-_STOP_MAX_STEPS = int(Stop.MAX_STEPS)
 
-_OK = STATUSES.index("ok")
-_MAX_STEPS = STATUSES.index("max_steps")
 _V_UNSERVABLE, _V_LIVELOCK, _V_STARVED, _V_THRASH, _V_OVERLOADED, _V_OK = range(len(VERDICTS))
 
 
 def scratch_size(num_requests: int) -> int:
     """Length of the float64 scratch array that `summarise` needs for so many requests."""
     return 2 * num_requests + 2
-
-
-@helper
-def _ratio(numerator, denominator):
-    return numerator / denominator if denominator > 0 else _NAN
 
 
 @helper
@@ -66,101 +56,14 @@ def summarise(log, prompt_tokens, output_tokens, totals, itl_histogram, params, 
         Records of FLOAT_ROW_DTYPE and INT_ROW_DTYPE; modified in place.
     """
     since_us = params["warmup_us"]
-    _count_requests(log, prompt_tokens, totals, floats, ints)
-    _copy_totals(totals, params, floats, ints)
+    count_requests(log, prompt_tokens, totals, floats, ints)
+    copy_totals(totals, params, floats, ints)
     _latencies(log, prompt_tokens, output_tokens, params, since_us, scratch, floats["latencies"])
     _first_lives(log, params, since_us, floats)
     _gaps(totals, itl_histogram, floats)
     _goodput(log, params, totals, since_us, floats)
     longest_us = summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints)
     _verdict(totals, params, longest_us, floats, ints)
-
-
-@helper
-def _count_requests(log, prompt_tokens, totals, floats, ints):
-    """Where everybody was at the end, and what was delivered to them."""
-    pending = waiting = running = finished = rejected = timed_out = unservable = held = 0
-    preempted = most = prompt = output = hits = wait_us = 0
-    for i in range(log.status.shape[0]):
-        status = log.status[i]
-        pending += status == _PENDING
-        waiting += status == _WAITING
-        running += status == _RUNNING
-        finished += status == _FINISHED
-        rejected += status == _REJECTED
-        timed_out += status == _TIMED_OUT
-        unservable += status == _UNSERVABLE
-        held += status == _HELD
-        preempted += log.num_preemptions[i] > 0
-        most = max(most, log.num_preemptions[i])
-        if log.first_token_us[i] != NEVER:
-            prompt += prompt_tokens[i]
-        output += log.num_generated[i]
-        hits += log.prefix_hit_tokens[i]
-        wait_us = max(wait_us, log.admission_wait_us[i])
-        if log.first_scheduled_us[i] == NEVER and status in (_WAITING, _TIMED_OUT):
-            end_us = log.finish_us[i] if status == _TIMED_OUT else totals["end_us"]
-            wait_us = max(wait_us, end_us - log.arrival_us[i])
-    ints["num_requests"] = log.status.shape[0]
-    ints["offered"] = log.status.shape[0] - pending - unservable
-    ints["completed"] = finished
-    ints["running"] = running
-    ints["waiting"] = waiting
-    ints["held"] = held
-    ints["pending"] = pending
-    ints["rejected"] = rejected
-    ints["timed_out"] = timed_out
-    ints["unservable"] = unservable
-    ints["preempted_requests"] = preempted
-    ints["max_preemptions"] = most
-    ints["prompt_tokens"] = prompt
-    ints["output_tokens"] = output
-    ints["prefix_hit_tokens"] = hits
-    floats["longest_admission_wait_ms"] = wait_us / 1000.0
-    seconds = (totals["end_us"] - totals["first_arrival_us"]) / 1e6
-    floats["request_throughput_req_per_s"] = _ratio(finished, seconds)
-    floats["output_throughput_tok_per_s"] = _ratio(output, seconds)
-    floats["total_throughput_tok_per_s"] = _ratio(prompt + output, seconds)
-
-
-@helper
-def _copy_totals(totals, params, floats, ints):
-    """What the engine counted, and the averages over time that follow from it."""
-    scheduled = totals["prefill_tokens"] + totals["decode_tokens"]
-    full_steps = totals["steps"] - totals["empty_steps"]
-    duration_us = totals["end_us"] - totals["first_arrival_us"]
-    ints["preemptions"] = totals["preemptions"]
-    ints["ineffective_preemptions"] = totals["ineffective_preemptions"]
-    ints["scheduled_tokens"] = scheduled
-    ints["prefill_tokens"] = totals["prefill_tokens"]
-    ints["decode_tokens"] = totals["decode_tokens"]
-    ints["recomputed_tokens"] = totals["recomputed_tokens"]
-    ints["discarded_tokens"] = totals["discarded_tokens"]
-    ints["salvaged_tokens"] = totals["salvaged_tokens"]
-    ints["swapped_tokens"] = totals["swapped_out_blocks"] * params["block_size"]
-    ints["swapped_out_blocks"] = totals["swapped_out_blocks"]
-    ints["swapped_in_blocks"] = totals["swapped_in_blocks"]
-    ints["swap_fallbacks"] = totals["swap_fallbacks"]
-    ints["held_arrivals"] = totals["held"]
-    ints["usable_blocks"] = totals["usable_blocks"]
-    ints["kv_peak_blocks"] = totals["kv_peak_blocks"]
-    ints["running_peak"] = totals["running_peak"]
-    ints["waiting_peak"] = totals["waiting_peak"]
-    ints["batch_tokens_peak"] = totals["batch_tokens_peak"]
-    ints["cap_min"] = totals["cap_min"]
-    ints["cap_final"] = totals["cap_final"]
-    ints["steps"] = totals["steps"]
-    ints["empty_steps"] = totals["empty_steps"]
-    ints["stop"] = totals["stop"]
-    ints["status"] = _MAX_STEPS if totals["stop"] == _STOP_MAX_STEPS else _OK
-    floats["simulated_s"] = totals["end_us"] / 1e6
-    floats["kv_use_mean"] = _ratio(_ratio(totals["kv_block_us"], duration_us), totals["usable_blocks"])
-    floats["kv_use_peak"] = _ratio(totals["kv_peak_blocks"], totals["usable_blocks"])
-    floats["running_mean"] = _ratio(totals["running_us"], duration_us)
-    floats["batch_tokens_mean"] = _ratio(scheduled, full_steps)
-    floats["busy_share"] = _ratio(totals["busy_us"], duration_us)
-    floats["cap_mean"] = _ratio(totals["cap_steps"], full_steps)
-    floats["recomputed_share"] = totals["recomputed_tokens"] / max(scheduled, 1)
 
 
 # --- Latencies ------------------------------------------------------------------------------------------------------
@@ -223,8 +126,8 @@ def _latencies(log, prompt_tokens, output_tokens, params, since_us, values, out)
                 values[served] = value
                 sum_us += value
                 served += 1
-        out[which, _SERVED_MEAN] = _ratio(sum_us, served) / 1000.0
-        out[which, _CENSORED_SHARE] = _ratio(censored, served + censored)
+        out[which, _SERVED_MEAN] = ratio(sum_us, served) / 1000.0
+        out[which, _CENSORED_SHARE] = ratio(censored, served + censored)
         _ladder(values, served, censored, out[which])
 
 
@@ -238,14 +141,14 @@ def _first_lives(log, params, since_us, floats):
         if counts and log.first_life_token_us[i] != NEVER:
             sum_us += log.first_life_token_us[i] - log.arrival_us[i] + params["frontend_us"]
             served += 1
-    floats["ttft_first_life_served_mean_ms"] = _ratio(sum_us, served) / 1000.0
+    floats["ttft_first_life_served_mean_ms"] = ratio(sum_us, served) / 1000.0
 
 
 @helper
 def _gaps(totals, histogram, floats):
     count = totals["itl_count"]
     longest_us = totals["itl_max_us"]
-    floats["itl_mean_ms"] = _ratio(totals["itl_sum_us"], count) / 1000.0
+    floats["itl_mean_ms"] = ratio(totals["itl_sum_us"], count) / 1000.0
     floats["itl_max_ms"] = longest_us / 1000.0 if count > 0 else _NAN
     out = floats["itl_quantiles_ms"]
     index = before = 0
@@ -274,9 +177,9 @@ def _goodput(log, params, totals, since_us, floats):
             within = within and decode_us / tokens <= params["slo_tpot_us"]
         good += within
     start_us = max(since_us, totals["first_arrival_us"])
-    floats["goodput_req_per_s"] = _ratio(good, (totals["end_us"] - start_us) / 1e6)
-    floats["goodput_share"] = _ratio(good, offered)
-    floats["goodput_admitted_share"] = _ratio(good, offered - rejected)
+    floats["goodput_req_per_s"] = ratio(good, (totals["end_us"] - start_us) / 1e6)
+    floats["goodput_share"] = ratio(good, offered)
+    floats["goodput_admitted_share"] = ratio(good, offered - rejected)
 
 
 # --- Verdict --------------------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-import fastsim
-
 DECISIVE = ("config", "workload", "engines", "metrics", "simulation", "grid", "store/schema", "_jit", "_borrowed")
 """Folders and files (without .py) below the package: what stands on other floors only moves rows about."""
 
@@ -14,7 +12,7 @@ DECISIVE = ("config", "workload", "engines", "metrics", "simulation", "grid", "s
 @cache
 def source_hashes() -> Mapping[str, str]:
     """Hash of every decisive source, 16 hex digits, by its path below the package."""
-    root = Path(fastsim.__file__).parent
+    root = Path(__file__).parents[1]
     hashes = {}
     for name in DECISIVE:
         files = [root / f"{name}.py"] if (root / f"{name}.py").is_file() else sorted((root / name).rglob("*.py"))
