@@ -13,7 +13,7 @@ PACKAGE = Path(fastsim.__file__).parent
 ORDER = (
     "errors", "_borrowed", "_jit",            # F0
     "config",                                 # F1
-    "workload",                               # F2
+    "workload", "presets",                    # F2
     "engines",                                # F3
     "metrics", "simulation",                  # F4
     "grid", "store", "worker", "runner",      # F5

@@ -1,0 +1,21 @@
+"""Models and GPUs from public data sheets: KV pool and first latency coefficients without a measurement.
+
+>>> from fastsim.presets import estimate, load_gpu, load_model
+>>> estimate(load_model("llama-3.1-8b"), load_gpu("h100")).settings()
+"""
+
+from fastsim.presets.estimate import Deployment, Estimate, estimate
+from fastsim.presets.gpu import Gpu, gpu_names, load_gpu
+from fastsim.presets.model import Model, load_model, model_names
+
+__all__ = [
+    "Deployment",
+    "Estimate",
+    "Gpu",
+    "Model",
+    "estimate",
+    "gpu_names",
+    "load_gpu",
+    "load_model",
+    "model_names",
+]

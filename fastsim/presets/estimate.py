@@ -1,0 +1,227 @@
+"""First estimates from data sheets: the KV pool, and the four latency coefficients from a roofline.
+
+They place a model on a GPU to within tens of percent. `fastsim calibrate` fits the coefficients to one measured run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fastsim.errors import InputError
+from fastsim.presets.gpu import Gpu
+from fastsim.presets.model import DTYPE_BYTES, Model
+
+LOGIT_BYTES = 32
+"""Memory that vLLM's sampler takes a logit when it measures its peak: float32 copies, sort keys and indices.
+
+Set, together with `non_torch_bytes`, so that vLLM 0.19.0's pool of 2,588 blocks for Llama-3.1-8B on an RTX 4090 comes
+out (2,600, +0.5 %). A check on another machine: vLLM 0.6.4 reported 53.29 GiB of KV cache for Llama-3-8B on an H100,
+the estimate is 55.2 (+3.6 %), and with tensor parallelism over two of them it is 6 % too high: NCCL took more then.
+"""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """How a model is served, and what is assumed where no data sheet helps. All of it can be overridden.
+
+    Attributes
+    ----------
+    tensor_parallel
+        GPUs that share each layer.
+    gpu_memory_utilization
+        Share of the memory vLLM may take.
+    block_size, max_num_seqs, max_num_batched_tokens
+        As in vLLM.
+    kv_dtype
+        Dtype of the KV cache; None: the model's.
+    bandwidth_efficiency, compute_efficiency
+        Share of the data sheet's peak that kernels reach.
+    layer_overhead_us
+        Launches and small kernels of one layer in one step.
+    step_overhead_us
+        The host's part of a step that no kernel hides.
+    allreduce_us
+        Latency of one all-reduce; there are two a layer with tensor parallelism.
+    non_torch_bytes
+        Memory that vLLM's profiling finds outside of PyTorch (CUDA graphs, NCCL), each GPU.
+    typical_batch
+        Decoding requests in a step, for the share of a mixture's experts that a step touches.
+    """
+
+    tensor_parallel: int = 1
+    gpu_memory_utilization: float = 0.9
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    kv_dtype: str | None = None
+    bandwidth_efficiency: float = 0.85
+    compute_efficiency: float = 0.6
+    layer_overhead_us: float = 15.0
+    step_overhead_us: float = 500.0
+    allreduce_us: float = 10.0
+    non_torch_bytes: float = 0.15 * 2**30
+    typical_batch: int = 32
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a model on a GPU comes to.
+
+    Attributes
+    ----------
+    num_gpu_blocks
+        KV blocks, vLLM's null block included.
+    kv_bytes_per_token
+        On each GPU.
+    weight_bytes, activation_bytes
+        On each GPU.
+    b0_us, b1_us_per_prefill_token, b2_us_per_decode_token, b3_us_per_context_token
+        Step-time coefficients.
+    assumptions
+        One sentence each: everything that was not in the two data sheets.
+    """
+
+    num_gpu_blocks: int
+    kv_bytes_per_token: float
+    weight_bytes: float
+    activation_bytes: float
+    max_model_len: int
+    b0_us: float
+    b1_us_per_prefill_token: float
+    b2_us_per_decode_token: float
+    b3_us_per_context_token: float
+    assumptions: tuple[str, ...]
+
+    def settings(self) -> dict[str, Any]:
+        """The keys of a configuration that the estimate gives."""
+        return {
+            "engine.num_gpu_blocks": self.num_gpu_blocks,
+            "engine.max_model_len": self.max_model_len,
+            "latency.b0_us": round(self.b0_us, 3),
+            "latency.b1_us_per_prefill_token": round(self.b1_us_per_prefill_token, 6),
+            "latency.b2_us_per_decode_token": round(self.b2_us_per_decode_token, 6),
+            "latency.b3_us_per_context_token": round(self.b3_us_per_context_token, 9),
+        }
+
+
+def estimate(model: Model, gpu: Gpu, deployment: Deployment | None = None, **overrides: Any) -> Estimate:
+    """Estimate pool and coefficients; `overrides` are fields of `Deployment`.
+
+    Raises
+    ------
+    InputError
+        When the model does not fit, the GPUs do not divide it, or an override is not one.
+    """
+    plan = _checked(replace(deployment or Deployment(), **_known(overrides)), model)
+    weights = model.weight_bytes / plan.tensor_parallel
+    activations = _activation_bytes(model, plan)
+    kv_per_token = model.kv_bytes_per_token(plan.tensor_parallel, plan.kv_dtype)
+    allowed = gpu.memory_bytes * plan.gpu_memory_utilization
+    left = allowed - weights - activations - plan.non_torch_bytes
+    blocks = int(left // (kv_per_token * plan.block_size))
+    if blocks < 2:
+        raise InputError(
+            f"{model.name} on {plan.tensor_parallel} x {gpu.name}: weights of {weights / 2**30:.1f} GiB and "
+            f"{(activations + plan.non_torch_bytes) / 2**30:.1f} GiB of working memory leave no room for KV blocks in "
+            f"{allowed / 2**30:.1f} GiB, but a larger --tensor-parallel, GPU or --gpu-memory-utilization was expected"
+        )
+    coefficients, latency_notes = _roofline(model, gpu, plan, kv_per_token)
+    memory_notes = (
+        f"weights {weights / 2**30:.2f} GiB on each GPU: {model.parameters / 1e9:.2f} billion parameters, "
+        f"{model.weight_dtype}",
+        f"peak of activations {activations / 2**30:.2f} GiB: the larger of one step of {plan.max_num_batched_tokens} "
+        f"tokens and sampling for {plan.max_num_seqs} requests ({LOGIT_BYTES} bytes a logit)",
+        f"{plan.non_torch_bytes / 2**30:.2f} GiB outside of PyTorch (non_torch_bytes)",
+        f"KV cache {kv_per_token:,.0f} bytes a token on each GPU, {plan.kv_dtype or model.dtype}",
+        f"max_model_len {_model_len(model, blocks, plan):,}: the model's {model.max_model_len:,}, if the pool holds it",
+    )
+    return Estimate(
+        num_gpu_blocks=blocks,
+        kv_bytes_per_token=kv_per_token,
+        weight_bytes=weights,
+        activation_bytes=activations,
+        max_model_len=_model_len(model, blocks, plan),
+        **coefficients,
+        assumptions=(*model.assumptions, *memory_notes, *latency_notes),
+    )
+
+
+def _known(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = [item.name for item in fields(Deployment)]
+    for name in overrides:
+        if name not in known:
+            raise InputError(f"preset: {name} is not an assumption, but one of {', '.join(known)} was expected")
+    return overrides
+
+
+def _checked(plan: Deployment, model: Model) -> Deployment:
+    if plan.tensor_parallel < 1 or model.heads % plan.tensor_parallel:
+        raise InputError(
+            f"{model.name}: tensor_parallel = {plan.tensor_parallel}, but a divisor of its {model.heads} attention "
+            "heads was expected"
+        )
+    if not 0 < plan.gpu_memory_utilization <= 1:
+        raise InputError(
+            f"preset: gpu_memory_utilization = {plan.gpu_memory_utilization:g}, "
+            "but a share above 0 and up to 1 was expected"
+        )
+    if plan.kv_dtype is not None and plan.kv_dtype not in DTYPE_BYTES:
+        raise InputError(f"preset: kv_dtype = {plan.kv_dtype!r}, but one of {', '.join(DTYPE_BYTES)} was expected")
+    for name in ("bandwidth_efficiency", "compute_efficiency"):
+        if not 0 < getattr(plan, name) <= 1:
+            raise InputError(f"preset: {name} = {getattr(plan, name):g}, but a share above 0 and up to 1 was expected")
+    return plan
+
+
+def _model_len(model: Model, blocks: int, plan: Deployment) -> int:
+    return min(model.max_model_len, (blocks - 1) * plan.block_size)
+
+
+def _activation_bytes(model: Model, plan: Deployment) -> float:
+    """Peak of activations when vLLM profiles itself: the widest layer of a full step, or the sampler."""
+    width = max(model.intermediate, model.expert_intermediate * model.experts_per_token) / plan.tensor_parallel
+    step = plan.max_num_batched_tokens * (3 * width + 6 * model.hidden) * DTYPE_BYTES[model.dtype]
+    sampler = plan.max_num_seqs * model.vocab * LOGIT_BYTES
+    return max(step, sampler)
+
+
+def _roofline(
+    model: Model, gpu: Gpu, plan: Deployment, kv_per_token: float
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    gpus = plan.tensor_parallel
+    bandwidth = gpu.bandwidth_bytes_per_s * plan.bandwidth_efficiency
+    peak = gpu.fp8_flop_per_s if model.weight_dtype == "fp8" else gpu.bf16_flop_per_s
+    touched = 1 - (1 - model.experts_per_token / model.experts) ** plan.typical_batch if model.experts else 1.0
+    layer_bytes = DTYPE_BYTES[model.weight_dtype]
+    read = (model.always_parameters + touched * model.routed_parameters) * layer_bytes
+    read += model.head_parameters * DTYPE_BYTES[model.dtype]
+    compute_us = 2e6 * model.active_parameters / gpus / (peak * plan.compute_efficiency)
+    link_us = 0.0
+    if gpus > 1:
+        sent = 2 * (gpus - 1) / gpus * model.hidden * DTYPE_BYTES[model.dtype]
+        link_us = 2 * model.layers * sent / (gpu.link_bytes_per_s * plan.bandwidth_efficiency) * 1e6
+    read_us = read / gpus / bandwidth * 1e6
+    overhead_us = plan.step_overhead_us + model.layers * (
+        plan.layer_overhead_us + (2 * plan.allreduce_us if gpus > 1 else 0.0)
+    )
+    sampling_us = model.vocab * LOGIT_BYTES / bandwidth * 1e6
+    coefficients = {
+        "b0_us": read_us + overhead_us,
+        "b1_us_per_prefill_token": compute_us + link_us,
+        "b2_us_per_decode_token": sampling_us + link_us,
+        "b3_us_per_context_token": kv_per_token / bandwidth * 1e6,
+    }
+    notes = [
+        f"kernels reach {plan.bandwidth_efficiency:.0%} of the bandwidth and {plan.compute_efficiency:.0%} of the "
+        "arithmetic of the data sheet",
+        f"b0: reading {read / gpus / 1e9:.2f} GB of weights ({read_us:,.0f} us) and {overhead_us:,.0f} us of overhead",
+        f"b1: {2 * model.active_parameters / gpus / 1e9:.2f} GFLOP a token on each GPU, none of it hidden behind "
+        "reading weights",
+        "b2: sampling only, a decoding token's arithmetic is hidden behind reading weights",
+        "b3: reading the KV cache of decoding requests; attention of prefills is left out",
+    ]
+    if model.experts:
+        notes.append(f"a step touches {touched:.0%} of the experts, as with {plan.typical_batch} decoding requests")
+    if gpus > 1:
+        notes.append(f"two all-reduces a layer of {plan.allreduce_us:g} us, {gpu.link_bytes_per_s / 1e9:g} GB/s links")
+    return coefficients, tuple(notes)
