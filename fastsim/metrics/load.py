@@ -26,9 +26,10 @@ def _offered(status):
 
 
 @helper
-def _ceil_ratio(count, size):
-    """Smallest integer not below count / size: exact for counts below 2**40, and a float division is the cheap one."""
-    return int(np.ceil(count / size))
+def _ceil_ratio(count, size, inverse):
+    """Smallest integer not below count / size, with inverse = 1.0 / size: exact for counts below 2**40, no division."""
+    floor = int(count * inverse)
+    return floor + (floor * size < count)
 
 
 @helper
@@ -41,8 +42,10 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
         The longest unloaded E2E of an offered request, microseconds.
     """
     num_requests = log.status.shape[0]
-    block_size = float(params["block_size"])
-    token_budget = float(params["token_budget"])
+    block_size = params["block_size"]
+    token_budget = params["token_budget"]
+    per_block = 1.0 / block_size
+    per_budget = 1.0 / token_budget
     max_model_len = params["max_model_len"]
     frontend_us = params["frontend_us"]
     b0_us = params["b0_us"]
@@ -64,11 +67,11 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
         decodes = max(min(output_tokens[i], max_model_len - prompt) - 1, 0)
         # Decode steps read prompt, prompt + 1, ... tokens of context
         context_us = b3_us * decodes * (prompt + (decodes - 1) / 2.0)
-        prefill_us = _ceil_ratio(prompt, token_budget) * b0_us + prompt * b1_us
+        prefill_us = _ceil_ratio(prompt, token_budget, per_budget) * b0_us + prompt * b1_us
         decode_us = decodes * decode_alone_us + context_us
         alone_us = prefill_us + decode_us + frontend_us
-        prompt_blocks = _ceil_ratio(prompt, block_size)
-        full_blocks = _ceil_ratio(prompt + decodes, block_size)
+        prompt_blocks = _ceil_ratio(prompt, block_size, per_block)
+        full_blocks = _ceil_ratio(prompt + decodes, block_size, per_block)
         scratch[offered] = alone_us
         sum_us += alone_us
         longest_us = max(longest_us, alone_us)
@@ -89,7 +92,7 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
     usable = totals["usable_blocks"]
     ints["kv_safe_num_seqs"] = NULL
     if num_requests > 0 and tokens > 0:
-        per_request = _ceil_ratio(tokens / num_requests, block_size)
+        per_request = int(np.ceil(tokens / num_requests / block_size))
         ints["kv_safe_num_seqs"] = max(1, usable // per_request)
     floats["unloaded_e2e_mean_ms"] = sum_us / offered / 1000.0 if offered > 0 else _NAN
     floats["kv_capacity_req_per_s"] = _NAN
