@@ -111,6 +111,25 @@ def test_run_as_json_has_every_column(fastsim):
     assert metrics["kernel_ms"] > 0
 
 
+def test_run_takes_a_model_and_a_gpu(fastsim):
+    from fastsim.presets import gpu_names, model_names
+
+    model, gpu = model_names()[0], gpu_names()[0]
+    code, output, errors = fastsim(
+        "run", "--model", "llama-3.1-8b", "--gpu", "h100", "--set", "workload.num_requests=5", "--json"
+    )
+    assert code == 0, errors
+    assert "estimated from data sheets" in errors
+    usable = json.loads(output)["usable_blocks"]
+    assert usable > 10_000
+    code, output, _ = fastsim("run", "--model", "llama-3.1-8b", "--gpu", "h100", *SMALL, "--json")
+    assert json.loads(output)["usable_blocks"] == 499
+    code, _, errors = fastsim("run", "--model", model)
+    assert (code, f"--model {model} without --gpu" in errors) == (2, True)
+    code, _, errors = fastsim("run", "--gpu", gpu, "--model", "nonsense")
+    assert (code, "nonsense" in errors, len(errors.splitlines())) == (2, True, 1)
+
+
 def test_run_without_fast_forward_gives_the_same(fastsim):
     def metrics(*options):
         found = json.loads(fastsim("run", DISCUSSION, "--json", *options)[1])

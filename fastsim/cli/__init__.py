@@ -1,7 +1,7 @@
 """The command line: one file a verb, each a function `command` that typer turns into options and help.
 
-A verb is added by its file and its name in `VERBS`. Files import what they work with inside their functions, so that
-`fastsim --help` stays quick.
+A verb is added by its file and its name in `VERBS`. One with verbs of its own has a typer application `app` instead.
+Files import what they work with inside their functions, so that `fastsim --help` stays quick.
 """
 
 import os
@@ -13,7 +13,7 @@ import typer
 
 from fastsim.errors import FastsimError
 
-VERBS = ("run", "sweep", "status", "check", "verify", "columns")
+VERBS = ("run", "sweep", "status", "check", "verify", "workload", "columns")
 """In the order of the help."""
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -50,7 +50,11 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     for verb in VERBS:
-        app.command(verb, no_args_is_help=verb not in ("run", "columns"))(import_module(f"fastsim.cli.{verb}").command)
+        module = import_module(f"fastsim.cli.{verb}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=verb)
+            continue
+        app.command(verb, no_args_is_help=verb not in ("run", "columns"))(module.command)
     return app
 
 

@@ -27,6 +27,10 @@ def command(
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file: workload.trace.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="G", help="See --model.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every metric as one JSON object.")] = False,
     requests: Annotated[
         Path | None, typer.Option("--requests", metavar="OUT.parquet", help="Store what became of each request.")
@@ -48,13 +52,14 @@ def command(
     """
     import time
 
+    from fastsim.cli.hardware import preset_settings
     from fastsim.errors import InputError
 
     started = time.perf_counter()
     if repeat < 1:
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
     settings = [*(sets or []), *([f"workload.trace={trace}"] if trace is not None else [])]
-    config = choose_config(source, config_id, settings)
+    config = choose_config(source, config_id, preset_settings(source, settings, model, gpu))
 
     from fastsim.simulation import simulate
     from fastsim.workload import build_workload

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastsim.cli.answer import Answer, answer_from
-from fastsim.config.spec import load_spec
+from fastsim.config import Config, load_spec
 from fastsim.errors import InputError
 from fastsim.grid import Grid
 
@@ -25,6 +25,12 @@ def read_grid(path: Path, sets: Sequence[str] = (), axes: Sequence[str] = ()) ->
         return grid, None
     pinned = spec.layers[-1].settings if sets else {}
     return grid, answer_from(spec.answer, str(path), [axis.name for axis in grid.axes], pinned)
+
+
+def read_base(path: Path | None, sets: Sequence[str] = ()) -> Config:
+    """The base configuration of a spec file or folder, or of settings alone, not yet checked against the rules."""
+    file = _spec_in(path) if path is not None and path.is_dir() else path
+    return load_spec(file, sets).base
 
 
 def _spec_in(folder: Path) -> Path:
