@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import resource
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from fastsim.cli import VERBS, main
 from fastsim.metrics import COLUMNS
+from fastsim.store.lock import FolderLock
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -214,6 +216,9 @@ def test_status_says_how_far_it_is(fastsim, discussion):
     code, output, _ = fastsim("status", discussion[0])
     aside.rename(part)
     assert output.startswith("incomplete: 0 of 8 rows (0.0%)\n")
+    with FolderLock(discussion[0]):
+        code, output, _ = fastsim("status", discussion[0])
+    assert output.startswith(f"running (process {os.getpid()} on ")
 
 
 def test_quickstart_is_a_thousand_configurations_with_a_question(fastsim, tmp_path):
