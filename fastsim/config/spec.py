@@ -21,14 +21,16 @@ TRACE = "workload.trace"
 class Layer:
     """What one file, or the command line, says. A later layer wins.
 
-    `settings` holds validated values by dotted key, `sweep` the raw `[sweep]` table. Relative file names are relative
-    to `folder`; `settings` holds them resolved.
+    `settings` holds validated values by dotted key, `sweep` the raw `[sweep]` table, `answer` the raw `[answer]` table
+    (the question a sweep is to answer: no run depends on it). Relative file names are relative to `folder`; `settings`
+    holds them resolved.
     """
 
     source: str
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
     sweep: dict[str, Any] = field(default_factory=dict)
+    answer: Any = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Spec:
     def settings(self) -> dict[str, Any]:
         """All settings by dotted key; a later layer wins."""
         return {key: value for layer in self.layers for key, value in layer.settings.items()}
+
+    @property
+    def answer(self) -> Any:
+        """The raw `[answer]` table, or None; a later layer's takes the place of an earlier one's."""
+        return next((layer.answer for layer in reversed(self.layers) if layer.answer is not None), None)
 
     @property
     def sweeps(self) -> bool:
@@ -174,12 +181,13 @@ def _file_layers(path: Path, children: tuple[Path, ...]) -> list[Layer]:
 def _layer(table: Mapping[str, Any], source: str, folder: Path) -> Layer:
     rest = dict(table)
     sweep = rest.pop("sweep", {})
+    answer = rest.pop("answer", None)
     if not isinstance(sweep, Mapping):
         raise InputError(f"{source}: sweep = {shown(sweep)}, but a table was expected")
     settings = {}
     for name, value in flat(rest, source).items():
         settings[name] = resolved_path(name, KEYS[name].validate(value, source), folder)
-    return Layer(source, folder, settings, dict(sweep))
+    return Layer(source, folder, settings, dict(sweep), answer)
 
 
 def flat(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, Any]:

@@ -18,9 +18,9 @@ REJECT = int(Unservable.REJECT)
 @helper
 def reset(cfg, st, tot, flat, wl, req, q, blk, log, itl):
     """Everything as before the first step. `flat` are the scalars and the totals as plain arrays."""
-    flat.scalars[:] = 0
-    flat.totals[:] = 0
-    itl.histogram[:] = 0
+    _clear(flat.scalars)
+    _clear(flat.totals)
+    _clear(itl.histogram)
     _reset_scalars(cfg, st, tot)
     for lane in range(cfg["block_size"] + 1):
         q.lane_head[lane] = NONE
@@ -38,6 +38,12 @@ def reset(cfg, st, tot, flat, wl, req, q, blk, log, itl):
     for i in range(num_requests):
         outputs += wl.output_tokens[i]
     st["mean_output_tokens"] = (outputs + num_requests - 1) // max(num_requests, 1)
+
+
+@helper
+def _clear(values):
+    for k in range(values.shape[0]):
+        values[k] = 0
 
 
 @helper

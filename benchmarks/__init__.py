@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks NAME`. Every figure in the README comes from here."""

@@ -1,0 +1,40 @@
+"""`python -m benchmarks kernel|sweep|scaling|startup [--tiny] [--full] [--readme]`."""
+
+from typing import Annotated
+
+import typer
+
+from benchmarks import kernel, scaling, startup, sweep
+
+app = typer.Typer(help=__doc__, add_completion=False)
+Tiny = Annotated[bool, typer.Option(help="The same on little work: to see that it runs.")]
+Readme = Annotated[bool, typer.Option(help="Put the table into README.md.")]
+
+
+@app.command("kernel")
+def run_kernel(tiny: Tiny = False, readme: Readme = False) -> None:
+    """Kernel time by load."""
+    kernel.main(tiny, readme)
+
+
+@app.command("scaling")
+def run_scaling(tiny: Tiny = False, readme: Readme = False) -> None:
+    """Cost against output length, requests, running set, block size."""
+    scaling.main(tiny, readme)
+
+
+@app.command("startup")
+def run_startup(tiny: Tiny = False, readme: Readme = False) -> None:
+    """Help, warm run, first compilation."""
+    startup.main(tiny, readme)
+
+
+@app.command("sweep")
+def run_sweep(
+    tiny: Tiny = False, readme: Readme = False, full: Annotated[bool, typer.Option(help="All of it.")] = False
+) -> None:
+    """The million-configuration sweep."""
+    sweep.main(tiny, readme, full)
+
+
+app()

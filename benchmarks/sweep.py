@@ -1,0 +1,92 @@
+"""The million-configuration sweep: what a configuration costs all in, and where the time goes."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from benchmarks.table import figure, markdown, publish
+
+SPEC = Path(__file__).parent.parent / "sweeps" / "million.toml"
+TOTAL = 1_048_576
+
+
+class Memory(threading.Thread):
+    """Samples the proportional set size of a process and its descendants."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.peak_kib, self.done = pid, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(0.5):
+            self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, _family(self.pid))))
+
+
+def _family(pid: int) -> list[int]:
+    children = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += [int(child) for child in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    return [pid, *(one for child in children for one in _family(child))]
+
+
+def _pss_kib(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def run_sweep(count: int, workers: int, out: Path) -> tuple[float, float, float]:
+    """CPU seconds, wall seconds, peak MiB of a sweep over `count` configurations (all of them: no --sample)."""
+    command = [sys.executable, "-m", "fastsim", "sweep", str(SPEC), "--out", str(out), "--workers", str(workers)]
+    if count < TOTAL:
+        command += ["--sample", str(count)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    memory = Memory(process.pid)
+    memory.start()
+    if process.wait() != 0:
+        raise SystemExit(f"the sweep failed: {' '.join(command)}")
+    memory.done.set()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu, time.monotonic() - start, memory.peak_kib / 1024
+
+
+def main(tiny: bool, readme: bool, full: bool = False) -> None:
+    """Measure and print. `full` runs all 1,048,576."""
+    count = TOTAL if full else 2_000 if tiny else 104_857
+    workers = min(2, os.cpu_count() or 1)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        cpu, wall, peak = run_sweep(count, workers, out)
+        done = json.loads((out / "manifest.json").read_text())
+        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+        rows_done = int(done["totals"]["rows"]) if "totals" in done and "rows" in done["totals"] else count
+        rows += [
+            ("configurations", f"{rows_done:,}"),
+            ("workers", str(workers)),
+            ("CPU ms a configuration, all in", figure(cpu * 1e3 / rows_done)),
+            ("configurations a core-second", figure(rows_done / cpu)),
+            ("wall seconds", figure(wall)),
+            ("peak proportional set size, all processes, MiB", figure(peak)),
+            ("bytes a row", figure(size / rows_done)),
+        ]
+        if not full:
+            rows.append((f"extrapolated to {TOTAL:,}: CPU seconds", figure(cpu * TOTAL / rows_done)))
+            rows.append((f"extrapolated to {TOTAL:,}: MB of results", figure(size * TOTAL / rows_done / 1e6)))
+        shutil.rmtree(out)
+    publish("sweep", markdown(("million.toml", "figure"), rows), readme)

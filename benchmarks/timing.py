@@ -1,0 +1,56 @@
+"""CPU time of kernel calls, in turn, by medians: on a shared machine only ratios of one run mean anything."""
+
+from dataclasses import dataclass
+from statistics import median
+from time import process_time_ns
+
+import numpy as np
+
+from fastsim.config import Config
+from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
+from fastsim.engines.vllm.recorder import new_recorder
+from fastsim.metrics import new_rows
+from fastsim.metrics.summary import scratch_size
+from fastsim.simulation import compile_kernels, record_of, run_chunk
+from fastsim.workload import Workload
+
+
+@dataclass
+class Kernel:
+    """One configuration, ready to be called again and again with everything allocated."""
+
+    config: Config
+    workload: Workload
+    fast_forward: bool
+    copies: int = 1
+
+    def __post_init__(self) -> None:
+        compile_kernels()
+        records = record_of(self.config)
+        engine = np.repeat(records.engine, self.copies)
+        engine["fast_forward"] = self.fast_forward
+        arrays = workload_arrays(self.workload)
+        self.memory: Memory = new_memory(engine, arrays)
+        floats, ints = new_rows(self.copies)
+        scratch = np.empty(scratch_size(self.workload.num_requests))
+        params = np.repeat(records.params, self.copies)
+        self._arguments = (engine, params, *self.memory[:3], arrays, *self.memory[3:], new_recorder(1), scratch, floats, ints)
+
+    def run_ns(self) -> float:
+        """CPU nanoseconds of one run: kernel and metrics."""
+        start = process_time_ns()
+        run_chunk(*self._arguments)
+        return (process_time_ns() - start) / self.copies
+
+    def total(self, name: str) -> int:
+        """A counter of the last run."""
+        return int(self.memory.totals[name][0])
+
+
+def medians_ms(kernels: dict[str, Kernel], rounds: int) -> dict[str, float]:
+    """Median CPU milliseconds of each, all called in turn in every round; the first round does not count."""
+    times: dict[str, list[float]] = {name: [] for name in kernels}
+    for _ in range(rounds + 1):
+        for name, kernel in kernels.items():
+            times[name].append(kernel.run_ns() / 1e6)
+    return {name: median(values[1:]) for name, values in times.items()}
