@@ -236,7 +236,7 @@ def test_a_stopped_sweep_ends_within_two_seconds_says_how_to_go_on_and_does(tmp_
     assert read_manifest(out).state == "interrupted"
     assert not list(out.glob("parts/.*"))
     kept = int(errors.split()[1])
-    assert 16 <= kept < 48
+    assert kept < 48  # a part whose worker was stopped before it could say so is computed again
     result = run(make_grid(SLOW, FINE), out, rows_per_part=8, workers=2)
     assert (result.rows, result.computed) == (48, 48 - kept)
     assert rows(out)["completed"].to_list() == list(range(48))

@@ -169,8 +169,16 @@ def test_somebody_elses_folder_is_refused_and_fresh_touches_nothing_of_it(tmp_pa
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(InputError, match="not a sweep's folder"):
         missing(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     missing(tmp_path, fresh=True)
     assert (tmp_path / "thesis.tex").read_text() == "important"
+
+
+def test_somebody_elses_manifest_is_not_overwritten(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
+    with pytest.raises(InputError, match="damaged or missing"):
+        missing(tmp_path)
+    assert (tmp_path / "manifest.json").read_text() == '{"name": "a web app"}'
 
 
 def test_a_stray_part_is_refused(tmp_path):

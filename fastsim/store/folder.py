@@ -18,6 +18,9 @@ from fastsim.store.files import checksum, remove_leftovers, write_whole
 from fastsim.store.lock import FolderLock
 from fastsim.store.manifest import Manifest, PartRecord, differences, read_manifest
 
+OWN_NAMES = {"manifest.json", "parts.jsonl", "spec.toml", "parts", ".lock"}
+"""What a sweep's folder holds."""
+
 
 def part_path(folder: Path, part: int) -> Path:
     """Where a part is stored."""
@@ -96,6 +99,8 @@ class SweepFolder:
 
     def __enter__(self) -> "SweepFolder":
         try:
+            if not self.fresh:
+                self._refuse_foreign_folder()
             (self.path / "parts").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"--out {self.path}: cannot be written ({error.strerror})") from None
@@ -135,16 +140,26 @@ class SweepFolder:
         write_whole(self.path / "parts.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
         self._journal = self._stack.enter_context((self.path / "parts.jsonl").open("ab"))
 
+    def _refuse_foreign_folder(self) -> None:
+        """Nothing is put into a folder that holds other things."""
+        if not self.path.is_dir():
+            return
+        names = {entry.name for entry in self.path.iterdir()}
+        if names - OWN_NAMES and "manifest.json" not in names:
+            raise InputError(
+                f"--out {self.path}: it is not a sweep's folder; choose another one, or put the rows there with --fresh"
+            )
+
     def _refuse_other_sweeps(self) -> None:
         old = read_manifest(self.path)
-        others = [entry.name for entry in self.path.iterdir() if entry.name not in (".lock", "parts", "spec.toml")]
-        has_parts = any((self.path / "parts").glob("*.parquet"))
-        if old is None and not (has_parts or others):
-            return
-        if old is None and _journal_header(self.path) != self.manifest.spec_hash:
-            what = "its manifest.json is damaged or missing" if has_parts else "it is not a sweep's folder"
-            raise InputError(f"--out {self.path}: {what}; choose another folder, or start anew with --fresh")
-        if old is not None:
+        if old is None:
+            in_use = (self.path / "manifest.json").exists() or any((self.path / "parts").glob("*.parquet"))
+            if in_use and _journal_header(self.path) != self.manifest.spec_hash:
+                raise InputError(
+                    f"--out {self.path}: its manifest.json is damaged or missing; "
+                    "choose another folder, or start anew with --fresh"
+                )
+        else:
             spec = self.path / "spec.toml"
             before = spec.read_text(errors="replace") if spec.is_file() else ""
             if found := differences(old, self.manifest, before, self._spec):
