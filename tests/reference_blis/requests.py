@@ -7,7 +7,7 @@ SLO_PRIORITY = {"critical": 0, "standard": 1, "": 1, "batch": 5, "sheddable": 6,
 
 @dataclass
 class Config:
-    """BLIS's flags. Times in microseconds; 0 switches off a threshold, a model length, the CPU tier or a step limit."""
+    """BLIS's flags. Times in microseconds; 0 switches off a threshold, a model length or the CPU tier."""
 
     total_kv_blocks: int
     block_size: int
@@ -23,7 +23,7 @@ class Config:
     alpha: tuple = (0.0, 0.0, 0.0)
     beta: tuple = (0.0, 0.0, 0.0)
     horizon_us: int | None = None
-    max_steps: int = 0
+    max_steps: int | None = None
     rollback_leak: bool = False
 
 

@@ -39,6 +39,7 @@ class Simulator:
         self.stop = "drained"
         self.output_token_us = truncated(config.alpha[2])
         self.step_log = []
+        self.livelock_step = self.livelock_us = -1
         # counters
         self.steps = self.preemptions = self.injected = self.allocation_failures = 0
         self.total_input_tokens = self.total_output_tokens = 0
@@ -56,22 +57,27 @@ class Simulator:
         handlers = {ARRIVAL: self.arrive, QUEUED: self.enqueue, STEP: self.step, TIMEOUT: self.time_out}
         while self.events:
             now, kind, _, request = heapq.heappop(self.events)
+            if kind == TIMEOUT and request.status not in ("waiting", "running"):
+                continue  # the clock does not move for it
             if now > horizon:
                 self.stop = "horizon"
                 break
-            if kind == TIMEOUT and request.status not in ("waiting", "running"):
-                continue  # the clock does not move for it
-            if kind == STEP and self.config.max_steps and self.steps == self.config.max_steps:
+            if kind == STEP and self.steps == self.config.max_steps:
                 self.stop = "max_steps"
+                left = [time for time, kind, *_ in self.events if kind == REQUEST_LEFT and time <= now]
+                self.clock_us = max([self.clock_us, *left])
                 break
             self.clock_us = now
             if kind in handlers:
                 handlers[kind](now, request)
             if self.stop == "livelock":
                 break
+        if all(request.status in ("finished", "timed_out", "unservable") for request in self.requests):
+            self.stop = "drained"
         return self
 
     def arrive(self, now, request):
+        request.status = "waiting"
         self.injected += 1
         alpha = self.config.alpha
         self.schedule(now + truncated(alpha[0] + alpha[1] * request.prompt_tokens), QUEUED, request)
@@ -133,11 +139,20 @@ class Simulator:
             not self.running
             and not admitted
             and preemptions == self.preemptions
+            and self.prefill_tokens + self.decode_tokens == 0
             and reloads == getattr(self.cache, "reloads", 0)
         )
-        others = [event for event in self.events if event[1] in (ARRIVAL, QUEUED, TIMEOUT)]
-        if self.waiting and unchanged and not others and self.config.horizon_us is None:
-            self.stop = "livelock"  # the next step would find exactly this state
+        if self.waiting and unchanged and not self.something_is_to_come():
+            if self.livelock_step < 0:
+                self.livelock_step, self.livelock_us = self.steps - 1, now
+            if self.config.horizon_us is None:
+                self.stop = "livelock"  # the next step would find exactly this state
+
+    def something_is_to_come(self):
+        return any(
+            kind in (ARRIVAL, QUEUED) or (kind == TIMEOUT and request.status in ("waiting", "running"))
+            for _, kind, _, request in self.events
+        )
 
     def order_queue(self):
         keys = {

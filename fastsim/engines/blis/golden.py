@@ -1,0 +1,75 @@
+"""Replay of recorded BLIS runs: every number BLIS printed."""
+
+import math
+from typing import Any
+
+from fastsim.engines.blis.codes import NONE, UNSERVABLE
+from fastsim.engines.blis.config import BlisConfig
+from fastsim.engines.blis.engine import BlisResult, simulate_blis
+from fastsim.engines.blis.inputs import BlisWorkload, build_workload
+
+_TOLERANCE = 1e-9
+_COLUMNS = {"ttft_us": "ttft_us", "e2e_us": "e2e_us", "sched_delay_us": "scheduling_delay_us"}
+
+
+def case_config(case: dict[str, Any], **changes: Any) -> BlisConfig:
+    """Configuration of a recorded case, with `changes`."""
+    latency = case["latency"]
+    return BlisConfig(**{**case["config"], "alpha": tuple(latency["alpha"]), "beta": tuple(latency["beta"]), **changes})
+
+
+def case_workload(case: dict[str, Any]) -> BlisWorkload:
+    """Requests of a recorded case."""
+    rows = case["requests"]
+    arrival, prompt, output, slo, group, prefix, deadline = zip(*rows, strict=True) if rows else ((),) * 7
+    names = {name: number for number, name in enumerate(dict.fromkeys(name for name in group if name))}
+    return build_workload(
+        arrival,
+        prompt,
+        output,
+        slo_class=slo,
+        prefix_group=[names.get(name, NONE) for name in group],
+        prefix_tokens=prefix,
+        deadline_us=deadline,
+    )
+
+
+def verify_case(case: dict[str, Any]) -> str | None:
+    """Replay a recorded case: None when all numbers are BLIS's, else one line with the first difference."""
+    result = simulate_blis(case_config(case), case_workload(case))
+    return _compare_requests(case["requests_out"], result) or _compare_totals(case, result)
+
+
+def _compare_requests(expected: dict[str, Any], result: BlisResult) -> str | None:
+    ids = [i for i, status in enumerate(result.log.status) if status != UNSERVABLE]
+    if ids != expected["id"]:
+        return f"requests_out.id: expected {expected['id']}, got {ids}"
+    for row, i in enumerate(ids):
+        for column, name in _COLUMNS.items():
+            got = max(int(getattr(result.blis, name)[i]), 0)
+            if got != expected[column][row]:
+                return f"request {i}: {column}: expected {expected[column][row]}, got {got}"
+        gaps = max(int(result.workload.output_tokens[i]) - 1, 1)
+        mean_ms = int(result.blis.itl_sum_us[i]) / gaps / 1000
+        if not _close(mean_ms, expected["itl_ms"][row]):
+            return f"request {i}: itl_ms: expected {expected['itl_ms'][row]}, got {mean_ms}"
+    return None
+
+
+def _compare_totals(case: dict[str, Any], result: BlisResult) -> str | None:
+    aggregate = result.aggregate
+    pairs = {"steps": (case["steps"], int(result.totals["steps"]))}
+    failures = int(aggregate["kv_allocation_failures"])
+    pairs["kv_allocation_failures"] = (case["kv_allocation_failures"], failures)
+    for name, value in case["aggregate"].items():
+        pairs[f"aggregate.{name}"] = (value, aggregate[name].item())
+    for name, (value, got) in pairs.items():
+        if not _close(got, value):
+            return f"{name}: expected {value}, got {got}"
+    return None
+
+
+def _close(got: float, expected: float) -> bool:
+    if isinstance(expected, int):
+        return got == expected
+    return math.isclose(got, expected, rel_tol=_TOLERANCE, abs_tol=0.0)
