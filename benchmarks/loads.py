@@ -53,7 +53,9 @@ def loads(tiny: bool) -> list[Load]:
 
 
 def _first(workload: Workload, count: int) -> Workload:
-    return Workload.from_arrays(workload.arrival_us[:count], workload.prompt_tokens[:count], workload.output_tokens[:count])
+    return Workload.from_arrays(
+        workload.arrival_us[:count], workload.prompt_tokens[:count], workload.output_tokens[:count]
+    )
 
 
 def _shared_chat(count: int) -> Load:

@@ -15,7 +15,9 @@ def machine() -> str:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
         model = names[0] if names else model
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, Numba {numba.__version__}"
 
@@ -28,7 +30,10 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = 
         "|" + "|".join("-" * (width + 1) + (":" if k else "-") for k, width in enumerate(widths)) + "|",
     ]
     for row in rows:
-        cells = [str(cell).rjust(width) if k else str(cell).ljust(width) for k, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            str(cell).rjust(width) if k else str(cell).ljust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", *([note, ""] if note else []), f"Measured on: {machine()}."])
 

@@ -34,7 +34,17 @@ class Kernel:
         floats, ints = new_rows(self.copies)
         scratch = np.empty(scratch_size(self.workload.num_requests))
         params = np.repeat(records.params, self.copies)
-        self._arguments = (engine, params, *self.memory[:3], arrays, *self.memory[3:], new_recorder(1), scratch, floats, ints)
+        self._arguments = (
+            engine,
+            params,
+            *self.memory[:3],
+            arrays,
+            *self.memory[3:],
+            new_recorder(1),
+            scratch,
+            floats,
+            ints,
+        )
 
     def run_ns(self) -> float:
         """CPU nanoseconds of one run: kernel and metrics."""

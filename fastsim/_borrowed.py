@@ -54,7 +54,7 @@ class _BorrowedModel(models.PrimitiveModel):  # type: ignore[misc]
 class Column(types.Type):  # type: ignore[misc]
     """A 1-D array read from a Borrowed: data pointer and length.
 
-    Indices are not negative: no `a[-1]`, so no wrap-around is compiled into every access (it was a third of the kernel's
+    Indices are not negative (no `a[-1]`), so no wrap-around is compiled into every access (a third of the kernel's
     instructions). With NUMBA_BOUNDSCHECK=1 an index outside the array raises IndexError as usual.
     """
 

@@ -8,8 +8,8 @@ compiles in 11 s of CPU instead of 28 s, and runs as fast within the noise. Any 
 `borrow` makes arrays cheap to hand on (see `_borrowed`): an entry borrows its arrays once, at its head.
 
 Numba's own cache notices a change of the file that holds the entry, but not of a helper in another file, and then
-returns stale machine code. The cache folder is therefore named by a hash of every source of the package, the Numba
-version and the CPU: another source tree means another folder.
+returns stale machine code. The cache folder is therefore named by a hash of every source that kernels are made of, the
+Numba version and the CPU: another source tree means another folder.
 """
 
 # Numba's internals are hardly typed
@@ -33,12 +33,19 @@ from numba import njit, types
 KNOWN_NUMBA = ("0.68.",)
 
 
+COMPILED = ("_jit.py", "_borrowed.py", "simulation.py", "metrics", "engines")
+"""Sources that kernels are made of, below the package: another command line need not compile them again."""
+
+
 @cache
 def source_hash() -> str:
-    """Hex digest over every Python source of the package: what decides numbers is among them."""
+    """Hex digest over every source that is compiled."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
+    files = [
+        path for name in COMPILED for path in ((root / name).rglob("*.py") if (root / name).is_dir() else [root / name])
+    ]
+    for path in sorted(files):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -200,10 +207,20 @@ def _helper_as_part() -> Callable[..., Any]:
                 step.run_pass(state)
 
     part_passes = (
-        untyped.TranslateByteCode, untyped.FixupArgs, untyped.IRProcessing, untyped.RewriteSemanticConstants,
-        untyped.DeadBranchPrune, untyped.GenericRewrites, untyped.RewriteDynamicRaises, untyped.ReconstructSSA,
-        typed.NopythonTypeInference, typed.PreLowerStripPhis, typed.NoPythonSupportedFeatureValidation,
-        typed.IRLegalization, PartLowering, typed.NoPythonBackend,
+        untyped.TranslateByteCode,
+        untyped.FixupArgs,
+        untyped.IRProcessing,
+        untyped.RewriteSemanticConstants,
+        untyped.DeadBranchPrune,
+        untyped.GenericRewrites,
+        untyped.RewriteDynamicRaises,
+        untyped.ReconstructSSA,
+        typed.NopythonTypeInference,
+        typed.PreLowerStripPhis,
+        typed.NoPythonSupportedFeatureValidation,
+        typed.IRLegalization,
+        PartLowering,
+        typed.NoPythonBackend,
     )
 
     class PartCompiler(Compiler):  # type: ignore[misc]

@@ -4,8 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -85,14 +84,9 @@ class Result:
     totals: dict[str, int]
     steps: list[Step] | None
     kernel_ms: float
-    _frame: "pl.DataFrame | None" = field(default=None, repr=False)
 
     def to_polars(self) -> "pl.DataFrame":
         """One row a request: the workload's columns and the log's, times in microseconds, null for never."""
-        return self._requests_frame
-
-    @cached_property
-    def _requests_frame(self) -> "pl.DataFrame":
         import polars as pl
 
         columns: dict[str, Any] = {"request": np.arange(self.workload.num_requests)}
@@ -108,7 +102,7 @@ class Result:
 
 
 @entry
-def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps, rec, scratch, floats, ints):
+def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps, rec, scratch, floats, ints):  # type: ignore[no-untyped-def]
     """Run every configuration over one workload and fill its row. False: the recorder was too small."""
     flat = borrow(flat)
     wl = borrow(wl)
@@ -123,9 +117,7 @@ def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps
     for c in range(configs.shape[0]):
         if run(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec) == RECORD_FULL:
             return False
-        summarise(
-            log, wl.prompt_tokens, wl.output_tokens, tot, gaps.histogram, params[c], scratch, floats[c], ints[c]
-        )
+        summarise(log, wl.prompt_tokens, wl.output_tokens, tot, gaps.histogram, params[c], scratch, floats[c], ints[c])
     return True
 
 

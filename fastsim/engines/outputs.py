@@ -127,6 +127,10 @@ TOTALS_DTYPE = np.dtype(
             "itl_sum_us",
             "itl_max_us",
             "usable_blocks",
+            "last_completion_us",  # at the start: the first arrival
+            "last_preemption_us",  # -1: none
+            "starved_gap_us",  # longest time between completions with a preemption in its last half
+            "starved_at_us",  # when it ended
         )
     ]
 )
@@ -166,6 +170,17 @@ def itl_bin_value(index):
     shift = (index >> ITL_MANTISSA_BITS) - 1
     low = ((index & ((1 << ITL_MANTISSA_BITS) - 1)) + (1 << ITL_MANTISSA_BITS)) << shift
     return low + ((1 << shift) - 1) / 2.0
+
+
+@helper
+def note_completion(totals, at_us):
+    """Somebody completed: the time since the last completion counts as starved if its last half saw a preemption."""
+    since_us = totals["last_completion_us"]
+    gap_us = at_us - since_us
+    if 2 * (totals["last_preemption_us"] - since_us) >= gap_us and gap_us > totals["starved_gap_us"]:
+        totals["starved_gap_us"] = gap_us
+        totals["starved_at_us"] = at_us
+    totals["last_completion_us"] = at_us
 
 
 @helper

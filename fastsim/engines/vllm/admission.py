@@ -29,7 +29,7 @@ SCAN_LIMIT = int(ScanEnd.SCAN_LIMIT)
 
 @helper
 def waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec):
-    """vLLM's waiting loop: admit from the head of the queue until something stops it. Skipped after a preemption."""
+    """VLLM's waiting loop: admit from the head of the queue until something stops it. Skipped after a preemption."""
     if st["preempted"] > 0:
         st["scan_end"] = SKIPPED
         return
@@ -44,7 +44,7 @@ def waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec):
 
 @helper
 def scan_waiting(cfg, st, tot, wl, req, q, blk, log, rec):
-    """The loop itself: why it ended (ScanEnd). With `bypass`, one that does not fit is set aside and the scan goes on."""
+    """The loop itself: why it ended (ScanEnd). With `bypass`, one that does not fit is set aside, and on it goes."""
     cap = min(cfg["max_num_active_seqs"], st["cap"])
     st["scan_cap"] = st["cap"]
     while True:

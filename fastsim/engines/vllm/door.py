@@ -115,7 +115,7 @@ def _time_out(cfg, st, tot, wl, q, log, i):
 @helper
 def _is_alive(log, i):
     status = log.status[i]
-    return status == WAITING or status == RUNNING or status == HELD
+    return status in (WAITING, RUNNING, HELD)
 
 
 @helper

@@ -48,7 +48,7 @@ def may_jump(cfg, st):
         return False
     scan_end = st["scan_end"]
     if st["scheduled"] > 0:
-        return not cfg["record"] and (scan_end == EMPTY or scan_end == CAP or scan_end == BLOCKS)
+        return not cfg["record"] and scan_end in (EMPTY, CAP, BLOCKS)
     return scan_end != SKIPPED
 
 
@@ -101,7 +101,7 @@ def arrival_stop_us(cfg, st, q, log):
         or min(cfg["max_num_queued_reqs"], cfg["max_num_queued_tokens"]) != NO_LIMIT_INT
     ):
         return next_arrival_us(st, q, log)
-    if scan_end == CAP or scan_end == BUDGET:
+    if scan_end in (CAP, BUDGET):
         return NEVER_ARRIVES
     if scan_end != EMPTY and cfg["queue_order"] == FCFS and not cfg["bypass"]:
         adaptive = cfg["long_prefill_token_threshold_adaptive"] and not cfg["scheduler_reserve_full_isl"]

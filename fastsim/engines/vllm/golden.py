@@ -43,9 +43,7 @@ def case_config(case: dict[str, Any]) -> Config:
     """The configuration of a recorded case. Its unservable requests spin, as in vLLM."""
     recorded = case["config"]
     return Config(
-        engine=EngineConfig(
-            name=case["engine"], unservable="spin", **{key: recorded[key] for key in _ENGINE_KEYS}
-        ),
+        engine=EngineConfig(name=case["engine"], unservable="spin", **{key: recorded[key] for key in _ENGINE_KEYS}),
         latency=LatencyConfig.model_construct(
             b0_us=recorded["beta0"],
             b1_us_per_prefill_token=recorded["beta1"],

@@ -26,7 +26,7 @@ WAITING = int(Status.WAITING)
 
 @helper
 def is_scheduled_decode(wl, req, i, tokens):
-    """vLLM's split of the step's tokens: a decode is the one token that is missing, behind a computed prompt."""
+    """VLLM's split of the step's tokens: a decode is the one token that is missing, behind a computed prompt."""
     computed = req.num_computed_tokens[i]
     return tokens == 1 and computed + 1 == req.num_tokens[i] and computed >= wl.prompt_tokens[i]
 
@@ -107,7 +107,8 @@ def _later_arrival(log, a, b):
 @helper
 def _preferred(cfg, st, wl, req, log, victim, i, best):
     """Whether running request `i` is a better victim than `best`, which stands before it. Ties: the later one,
-    except under vLLM's own priority rule, where the first in running order stays."""
+    except under vLLM's own priority rule, where the first in running order stays.
+    """
     if victim == TAIL:
         return True
     if victim == PRIORITY:
@@ -173,6 +174,7 @@ def preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, i):
     log.status[i] = WAITING
     log.num_preemptions[i] += 1
     tot["preemptions"] += 1
+    tot["last_preemption_us"] = st["now_us"]
     if cfg["boost_after"] > 0 and log.num_preemptions[i] >= cfg["boost_after"]:
         req.protected[i] = 1
     if cfg["record"]:

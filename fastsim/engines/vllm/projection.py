@@ -1,4 +1,4 @@
-"""Projected admission: will everybody who runs still fit when grown to the expected length?"""
+"""Projected admission: everybody who runs must still fit when grown to the expected length."""
 
 from fastsim._jit import helper
 from fastsim.engines.vllm.codes import Projection

@@ -167,6 +167,9 @@ def _reset_arrivals(cfg, st, tot, wl, q, log):
         tot["unservable"] += 1 if log.status[i] == UNSERVABLE else 0
     arrival_us = next_arrival_us(st, q, log)
     tot["first_arrival_us"] = NEVER if arrival_us == NEVER_ARRIVES else arrival_us
+    tot["last_completion_us"] = max(tot["first_arrival_us"], 0)
+    tot["last_preemption_us"] = NEVER
+    tot["starved_at_us"] = NEVER
 
 
 @helper

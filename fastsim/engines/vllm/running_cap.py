@@ -28,7 +28,7 @@ def initial_cap(cfg, st, wl):
 
 @helper
 def after_steps(cfg, st, tot, q, steps):
-    """What watches steps sees the last `steps` non-empty ones: one, or many without a preemption and without a change."""
+    """What watches steps sees the last `steps` non-empty ones: one, or many that neither preempt nor change."""
     tot["cap_steps"] += st["cap"] * steps
     if cfg["running_cap"] == FEEDBACK:
         _feed_back(cfg, st, q, steps)

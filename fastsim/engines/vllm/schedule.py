@@ -3,9 +3,9 @@
 from fastsim._jit import helper
 from fastsim.engines.vllm.admission import waiting_loop
 from fastsim.engines.vllm.blocks import cache_blocks, take_blocks
+from fastsim.engines.vllm.codes import Victim
 from fastsim.engines.vllm.lanes import materialise
 from fastsim.engines.vllm.preemption import ALL_VISITED, count_scheduled, preempt_request, select_victim
-from fastsim.engines.vllm.codes import Victim
 from fastsim.engines.vllm.state import NONE
 
 TAIL = int(Victim.TAIL)
@@ -106,7 +106,7 @@ def _last_on_clock(cfg, st, req):
 
 @helper
 def running_loop(cfg, st, tot, wl, req, q, blk, log, rec):
-    """vLLM's loop over `running`: everybody who needs something in this step, in admission order.
+    """VLLM's loop over `running`: everybody who needs something in this step, in admission order.
 
     Explicit requests need tokens. Of those on the clock only the ones whose blocks are full need anything: their lane
     is due when the clock modulo block_size is its number.

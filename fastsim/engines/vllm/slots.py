@@ -7,6 +7,14 @@ from fastsim.engines.vllm.state import NONE
 
 
 @helper
+def _less_urgent(wl, log, a, b):
+    """Whether `a` is less urgent than `b`: by priority, then by arrival."""
+    if wl.priority[a] != wl.priority[b]:
+        return wl.priority[a] > wl.priority[b]
+    return log.arrival_us[a] > log.arrival_us[b]
+
+
+@helper
 def slot_victim(cfg, st, wl, req, log, i):
     """Whom candidate `i` may push off a slot: unprotected, strictly less urgent; the least urgent, the latest arrival.
 
@@ -15,11 +23,9 @@ def slot_victim(cfg, st, wl, req, log, i):
     best = NONE
     k = st["running_head"]
     while k != NONE:
-        if wl.priority[k] > wl.priority[i] and not req.protected[k]:
-            if best == NONE or wl.priority[k] > wl.priority[best]:
-                best = k
-            elif wl.priority[k] == wl.priority[best] and log.arrival_us[k] > log.arrival_us[best]:
-                best = k
+        eligible = wl.priority[k] > wl.priority[i] and not req.protected[k]
+        if eligible and (best == NONE or _less_urgent(wl, log, k, best)):
+            best = k
         k = req.run_next[k]
     return best
 
@@ -48,7 +54,7 @@ def hits_leaving(cfg, st, wl, req, blk, i, hits, leaving):
     if not cfg["enable_prefix_caching"]:
         return 0
     count = 0
-    for block in range(min(hits, min(req.shared_blocks[i], _held_shared(cfg, req, leaving)))):
+    for block in range(min(hits, req.shared_blocks[i], _held_shared(cfg, req, leaving))):
         copy = blk.first_copy[slot_of(cfg, wl, blk, i, block)]
         if blk.references[copy] == 1 and held_copy(req, blk, leaving, block) == copy:
             count += 1

@@ -1,7 +1,7 @@
 """update_from_output(): counters advance, tokens are delivered, requests finish."""
 
 from fastsim._jit import helper
-from fastsim.engines.outputs import NEVER, Status, record_gaps
+from fastsim.engines.outputs import NEVER, Status, note_completion, record_gaps
 from fastsim.engines.vllm.arrivals import client_sends_next
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.lanes import enter_clock, lane_remove, leave_clock, running_remove
@@ -152,4 +152,5 @@ def finish_request(cfg, st, tot, wl, req, q, blk, log, i, end_us):
     st["alive_tokens"] -= wl.prompt_tokens[i] + wl.output_tokens[i]
     st["completed_since_door"] += 1
     tot["completed"] += 1
+    note_completion(tot, end_us)
     client_sends_next(st, wl, q, log, end_us)

@@ -140,7 +140,7 @@ def order_key(cfg, wl, log, i):
 
 @helper
 def enqueue(cfg, st, wl, req, q, log, i, preempted):
-    """Put `i` into the waiting queue: where its key says, or (first come first served) at the back; preempted: front."""
+    """Put `i` into the waiting queue: by its key, or (first come first served) at the back; preempted: at the front."""
     st["waiting"] += 1
     st["waiting_prompt_tokens"] += wl.prompt_tokens[i]
     req.waiting_since_us[i] = st["now_us"]
