@@ -1,0 +1,63 @@
+"""The README's examples do what they say."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastsim.grid import Grid
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """Code blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Every `fastsim ...` line of the shell blocks, without comments; those of a virtual environment excepted."""
+    lines = [line.split("  #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("fastsim ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder that sees the repository's sweeps and recordings."""
+    folder = tmp_path_factory.mktemp("readme")
+    for name in ("sweeps", "tests"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def test_there_are_commands() -> None:
+    assert len(commands()) >= 8
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command(command: str, folder: Path) -> None:
+    # In the order of the page: a later one may use the folder that an earlier one made
+    done = subprocess.run(
+        [sys.executable, "-m", "fastsim", *shlex.split(command)[1:]], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_spec_is_a_grid(tmp_path: Path) -> None:
+    (spec,) = blocks("toml")
+    (tmp_path / "my-traffic.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,10,10\n1,20,20\n")
+    path = tmp_path / "spec.toml"
+    path.write_text(spec)
+    assert Grid.from_toml(path).size == 20
+
+
+def test_the_python_example(folder: Path) -> None:
+    (code,) = blocks("python")
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("256 1042\n")
