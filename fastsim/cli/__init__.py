@@ -13,7 +13,7 @@ import typer
 
 from fastsim.errors import FastsimError
 
-VERBS = ("run", "sweep", "status", "check", "verify", "workload", "columns")
+VERBS = ("run", "sweep", "compare", "status", "check", "verify", "workload", "policies", "columns")
 """In the order of the help."""
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -54,7 +54,7 @@ def build_app() -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
             continue
-        app.command(verb, no_args_is_help=verb not in ("run", "columns"))(module.command)
+        app.command(verb, no_args_is_help=verb not in ("run", "policies", "columns"))(module.command)
     return app
 
 

@@ -1,0 +1,1 @@
+"""Answers made of many simulations: calibration, recommendations, comparisons."""

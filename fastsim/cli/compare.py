@@ -1,0 +1,182 @@
+"""`fastsim compare`: what an axis changes, by paired differences with 95 % intervals."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastsim.cli import options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def command(
+    folder: options.Folder,
+    by: Annotated[str, typer.Option("--by", metavar="AXIS", help="The axis whose values are compared.")],
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="M",
+            help="A result column; give several. `fastsim columns` lists them.",
+            show_default="throughput, TTFT, TPOT, E2E, preemptions, recomputed share",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="VALUE", help="What is compared with.", show_default="the first value"),
+    ] = None,
+    for_each: Annotated[
+        list[str] | None,
+        typer.Option("--for-each", metavar="AXIS", help="Compare apart for each value.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, one a metric and value.")] = False,
+) -> int:
+    """Compare the values of one axis of a sweep with each other.
+
+    Rows that agree in all other axes are pairs: the same requests, so what they share cancels. Each seed gives one
+    difference; intervals are a bootstrap over seeds. A difference counts when its interval excludes 0.
+    """
+    from fastsim.analysis.compare import compare
+    from fastsim.analysis.compare_metrics import DEFAULT_METRICS
+
+    table = compare(folder, by, metrics or DEFAULT_METRICS, baseline, for_each or ())
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(table.to_dicts(), indent=1))
+    else:
+        typer.echo(compare_text(table, by, for_each or []))
+    return 0
+
+
+def compare_text(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
+    """The answer in a sentence, then a table for each metric."""
+    from fastsim.cli.tables import WIDTH
+    from fastsim.cli.tables import table as as_text
+
+    parts = [_answer(table, by, for_each)]
+    for metric in table["metric"].unique(maintain_order=True):
+        rows = table.filter(metric=metric)
+        header = [*(name.rpartition(".")[2] for name in for_each), by.rpartition(".")[2], "mean", "difference"]
+        header += ["95 % from", "to", "relative", "verdict"]
+        base = rows.row(0, named=True)
+        parts.append(f"{metric}, against {base['baseline']} ({_baseline(rows)}):")
+        for width in _LABEL_WIDTHS:
+            body = [_cells(row, for_each, width) for row in rows.iter_rows(named=True)]
+            shown = as_text(header, body, left=len(for_each) + 1)
+            if max(map(len, shown.splitlines())) <= WIDTH:
+                break
+        parts.append(shown)
+        parts.append("")
+    return "\n".join([*parts[:1], "", *parts[1:-1]]) + _notes(table)
+
+
+_LABEL_WIDTHS = (30, 20, 14, 10, 7)
+_SHORT = {"no difference shown": "none shown"}
+
+
+def _cells(row: dict[str, Any], for_each: list[str], width: int) -> list[Any]:
+    """One row; labels are cut to a width that leaves room for the numbers."""
+    names = ("level_mean", "difference", "difference_low", "difference_high")
+    levels = [_cut(_text(row[name]), width) for name in for_each]
+    verdict = _SHORT.get(row["verdict"], row["verdict"])
+    return [*levels, _cut(row["level"], width), *(row[name] for name in names), percent(row["relative"]), verdict]
+
+
+def _text(value: Any) -> str:
+    from fastsim.analysis.compare import level_text
+
+    return level_text(value)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _baseline(rows: "pl.DataFrame") -> str:
+    from fastsim.cli.tables import number
+
+    means = rows["baseline_mean"].drop_nulls()
+    if means.is_empty():
+        return "no value"
+    low, high = float(means.min()), float(means.max())  # type: ignore[arg-type]
+    return f"mean {number(low)}" if number(low) == number(high) else f"mean {number(low)} to {number(high)}"
+
+
+def percent(share: float | None) -> str:
+    """A relative change: `+5.1 %`."""
+    if share is None:
+        return "-"
+    return f"{100 * share:+.1f} %" if abs(share) < 10 else f"{100 * share:+,.0f} %"
+
+
+def _answer(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
+    """What the first metric says; by group where there are any."""
+    from fastsim.cli.tables import wrapped
+
+    metric = table["metric"][0]
+    rows = table.filter(metric=metric)
+    groups = rows.select(for_each).n_unique() if for_each else 1
+    baseline = rows["baseline"][0]
+    if groups > 1:
+        counted = [
+            f"{level} is better at {_count(mine, 'better')} and worse at {_count(mine, 'worse')}"
+            for level in rows["level"].unique(maintain_order=True)
+            for mine in [rows.filter(level=level)]
+        ]
+        shown = "; ".join(counted[:4]) + (f"; and {len(counted) - 4} more" if len(counted) > 4 else "")
+        where = ", ".join(for_each)
+        return wrapped(f"Answer: {metric} against {by} = {baseline}, of {groups} values of {where}: {shown}.")
+    return wrapped(f"Answer: {_one_group(rows, metric, by, baseline)}")
+
+
+def _count(rows: "pl.DataFrame", verdict: str) -> int:
+    return rows.filter(verdict=verdict).height
+
+
+def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str:
+    from fastsim.analysis.compare_metrics import better
+    from fastsim.cli.tables import number
+
+    judged = rows.filter(verdict="better") if better(metric) else rows.filter(rows["verdict"].is_in(["more", "less"]))
+    if judged.is_empty():
+        worse = rows.filter(verdict="worse")["level"].to_list()
+        unclear = rows.filter(verdict="no difference shown")["level"].to_list()
+        if not worse and not unclear:
+            return f"one seed gives no interval for {metric}; sweep.seeds = 30 gives one"
+        text = f"no value of {by} is shown to be better than {baseline} in {metric}"
+        if worse:
+            text += f"; worse: {_listed(worse)}"
+        return text + (f"; no difference shown: {_listed(unclear)}." if unclear else ".")
+    key = "difference" if judged["difference"].null_count() < judged.height else "wins"
+    best = judged.sort(key, descending=better(metric) >= 0, nulls_last=True).row(0, named=True)
+    return (
+        f"{by} = {best['level']} has the {'best' if better(metric) else 'most'} {metric}: "
+        f"{number(best['difference'])} against {baseline} "
+        f"(95 % {number(best['difference_low'])} to {number(best['difference_high'])}, "
+        f"{percent(best['relative'])}; {best['seeds']} seeds)."
+    )
+
+
+def _listed(levels: list[str], most: int = 6) -> str:
+    return ", ".join(levels[:most]) + (f" and {len(levels) - most} more" if len(levels) > most else "")
+
+
+def _notes(table: "pl.DataFrame") -> str:
+    """How much it rests on, and what null does."""
+    from fastsim.cli.tables import wrapped
+
+    rows = table.to_dicts()
+    seeds, pairs = (max(row[name] for row in rows) for name in ("seeds", "pairs"))
+    text = f"\n\nOver {seeds} seed{'s' * (seeds != 1)}, {pairs:,} pair{'s' * (pairs != 1)} of each value"
+    text += "; 95 % intervals by bootstrap over seeds." if seeds > 1 else "."
+    nulls = table.filter(table["pairs_null"] > 0)
+    if nulls.height:
+        names = ", ".join(nulls["metric"].unique(maintain_order=True))
+        note = (
+            f"{names}: null (a percentile among requests that never got there, so infinite) in some pairs; means and "
+            "differences are of the other pairs, the verdict is of how often each is larger."
+        )
+        text += "\n" + wrapped(note)
+    return text
