@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastsim._jit import borrow, entry
 from fastsim.config import Config, EngineConfig, check_rules, resolved
 from fastsim.engines.outputs import RequestLog, Status
+from fastsim.engines.vllm.batch_queue import run_async
 from fastsim.engines.vllm.loop import RECORD_FULL, run
 from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, Step, new_recorder, recorded_steps
@@ -115,7 +116,11 @@ def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps
     st = scalars[0]
     tot = totals[0]
     for c in range(configs.shape[0]):
-        if run(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec) == RECORD_FULL:
+        if configs[c]["asynchronous"]:
+            status = run_async(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec)
+        else:
+            status = run(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec)
+        if status == RECORD_FULL:
             return False
         summarise(log, wl.prompt_tokens, wl.output_tokens, tot, gaps.histogram, params[c], scratch, floats[c], ints[c])
     return True

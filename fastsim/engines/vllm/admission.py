@@ -3,7 +3,14 @@
 from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.blocks import cache_blocks, find_hits, take_blocks, take_hits
-from fastsim.engines.vllm.bypass import defer_candidate, note_passed, restore_deferred, stops_here
+from fastsim.engines.vllm.bypass import (
+    defer_candidate,
+    note_passed,
+    pass_over,
+    restore_deferred,
+    restore_passed_over,
+    stops_here,
+)
 from fastsim.engines.vllm.codes import Admission
 from fastsim.engines.vllm.lanes import lane_insert, running_append
 from fastsim.engines.vllm.preemption import count_scheduled, preempt_request
@@ -34,10 +41,13 @@ def waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec):
         st["scan_end"] = SKIPPED
         return
     st["deferred"] = 0
+    st["passed_over"] = 0
     st["scanned"] = 0
     st["scan_end"] = scan_waiting(cfg, st, tot, wl, req, q, blk, log, rec)
     if st["deferred"] > 0:
         restore_deferred(st, wl, req, q, log)
+    if st["passed_over"] > 0:
+        restore_passed_over(st, wl, req, q, log)
     if not st["defer"]:
         st["cap_bound"] = 1 if st["waiting"] > 0 else 0
 
@@ -54,6 +64,9 @@ def scan_waiting(cfg, st, tot, wl, req, q, blk, log, rec):
         if full and not cfg["slot_preempt"]:
             return CAP
         i = queue_front(st, q)
+        while i != NONE and req.stale[i]:
+            pass_over(st, wl, req, q, log, i)
+            i = queue_front(st, q)
         if i == NONE:
             return EMPTY
         if cfg["bypass"] and st["scanned"] == cfg["admission_scan_limit"]:
@@ -181,7 +194,7 @@ def admit(cfg, st, tot, wl, req, q, log, i, computed, tokens, swapped):
     st["scheduled"] += 1
     st["token_budget"] -= tokens
     st["batch_budget"] -= tokens
-    count_scheduled(st, wl, req, i, tokens, 1)
+    count_scheduled(cfg, st, wl, req, i, tokens, 1)
     log.status[i] = RUNNING
     log.admission_wait_us[i] = max(log.admission_wait_us[i], st["now_us"] - req.waiting_since_us[i])
     if log.first_scheduled_us[i] == NEVER:

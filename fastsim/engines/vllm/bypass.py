@@ -44,3 +44,18 @@ def restore_deferred(st, wl, req, q, log):
     for k in range(st["deferred"] - 1, -1, -1):
         requeue(st, wl, req, q, log, q.deferred[k])
     st["deferred"] = 0
+
+
+@helper
+def pass_over(st, wl, req, q, log, i):
+    """Asynchronous: `i` was preempted in this very call and output is in flight for it. It does not count as passed."""
+    dequeue(st, wl, req, q, log, i)
+    st["passed_over"] += 1
+    q.deferred[q.deferred.shape[0] - st["passed_over"]] = i
+
+
+@helper
+def restore_passed_over(st, wl, req, q, log):
+    """Put them back. Only slot preemption preempts before the scan is over, and its queues are ordered by keys."""
+    for k in range(st["passed_over"]):
+        requeue(st, wl, req, q, log, q.deferred[q.deferred.shape[0] - 1 - k])

@@ -7,7 +7,7 @@ from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, BackpressureAction
 from fastsim.engines.vllm.lanes import lane_remove, leave_clock, on_clock, running_remove
 from fastsim.engines.vllm.running_cap import door_closed, forget_door
-from fastsim.engines.vllm.waiting import dequeue, enqueue
+from fastsim.engines.vllm.waiting import enqueue, withdraw
 
 WAITING = int(Status.WAITING)
 RUNNING = int(Status.RUNNING)
@@ -154,8 +154,7 @@ def abort_request(cfg, st, tot, wl, req, q, blk, log, i):
         st["protected"] -= req.protected[i]
         free_blocks(cfg, st, req, blk, i, False)
     else:
-        dequeue(st, wl, req, q, log, i)
-        st["host_blocks"] -= req.swapped_blocks[i]
-        req.swapped_blocks[i] = 0
+        withdraw(st, wl, req, q, log, i)
+    st["somebody_finished"] = 1
     st["unfinished"] -= 1
     st["alive_tokens"] -= wl.prompt_tokens[i] + wl.output_tokens[i]

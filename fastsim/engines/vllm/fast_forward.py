@@ -2,7 +2,8 @@
 
 After a step that performed its waiting scan and admitted, finished and preempted nobody, with everybody on the clock,
 the next steps differ in nothing but growth until something changes. `steps_until_change` holds every stop; `jump`
-does the steps at once.
+does the steps at once. Asynchronous: so many schedule() calls, and so many outputs, which are those of the batch in
+flight and of all new ones but the last.
 """
 
 from fastsim._jit import helper
@@ -12,7 +13,7 @@ from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, Run
 from fastsim.engines.vllm.door import let_arrivals_in, next_deadline_us
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import steps_until_hopeless, watch_progress
-from fastsim.engines.vllm.recorder import record_repeated
+from fastsim.engines.vllm.recorder import record_repeated, record_update
 from fastsim.engines.vllm.running_cap import after_steps, steps_until_cap_changes, steps_until_door_opens
 from fastsim.engines.vllm.scan import ScanEnd
 from fastsim.engines.vllm.update import count_gaps
@@ -55,7 +56,8 @@ def may_jump(cfg, st):
 @helper
 def steps_until_change(cfg, st, tot, q):
     """How many coming steps are certain to change nothing but lengths, time left out."""
-    steps = min(st["clock_next_end"] - st["clock"], cfg["max_steps"] - tot["steps"])
+    in_flight = st["in_flight"]  # who ends is known one call later
+    steps = min(st["clock_next_end"] - st["clock"] + in_flight, cfg["max_steps"] - tot["steps"] - in_flight)
     if cfg["running_cap"] == FEEDBACK:
         steps = min(steps, steps_until_cap_changes(cfg, st))
     if st["held"] > 0:
@@ -136,29 +138,29 @@ def jump(cfg, st, tot, wl, req, q, blk, log, itl, rec):
         stop_us = min(stop_us, next_deadline_us(cfg, st, q, log))
     st["preempted"] = 0
     if cfg["b3_us_per_context_token"] != 0.0 or cfg["record"]:
-        done, last_start_us = _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us)
+        done, last_call_us = _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us)
     else:
-        done, last_start_us = _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us)
+        done, last_call_us = _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us)
     if done == 0:
         return
     # Those who came during the jump could not be admitted, but they did wait
-    let_arrivals_in(cfg, st, tot, wl, req, q, log, last_start_us)
+    let_arrivals_in(cfg, st, tot, wl, req, q, log, last_call_us)
     tot["waiting_peak"] = max(tot["waiting_peak"], st["waiting"])
     watch_progress(cfg, st, tot, wl, req, q, st["clocked"])
-    after_steps(cfg, st, tot, q, done)
+    after_steps(cfg, st, tot, q, done, 0)
 
 
 @helper
 def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
-    """Steps of equal duration: closed form. Returns how many, and when the last of them started."""
+    """Steps of equal duration: closed form. Returns how many, and when the last schedule() call was."""
     decoders = st["clocked"]
     duration = step_us(cfg, 0, decoders, 0, 0)
     if stop_us <= st["now_us"]:
         return 0, 0
+    # Outputs return every `duration` from here on; the first call is made now, the others each when one has returned
+    returned_us = st["flight_end_us"] if st["in_flight"] > 0 else st["now_us"] + duration
     if duration > 0 and stop_us != NEVER_ARRIVES:
-        steps = min(steps, (stop_us - st["now_us"] + duration - 1) // duration)
-    if steps <= 0:
-        return 0, 0
+        steps = min(steps, 1 + max(0, (stop_us - returned_us + duration - 1) // duration))
     block_size = cfg["block_size"]
     turns = steps // block_size
     rest = steps - turns * block_size
@@ -174,14 +176,19 @@ def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
     tot["kv_block_us"] += (held * steps + area) * duration
     take_blocks(cfg, st, req, blk, taken)
     tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held + taken)
-    count_gaps(st, tot, itl, duration, decoders * steps)
-    st["now_us"] += duration * steps
+    count_gaps(st, tot, itl, returned_us - st["clock_token_us"], decoders)
+    count_gaps(st, tot, itl, duration, decoders * (steps - 1))
+    last_call_us = st["now_us"] if steps == 1 else returned_us + duration * (steps - 2)
+    st["now_us"] = returned_us + duration * (steps - 1)
     _count_jumped(st, tot, steps, duration * steps)
-    return steps, st["now_us"] - duration
+    return steps, last_call_us
 
 
 @helper
 def _count_jumped(st, tot, steps, duration_us):
+    if st["in_flight"] > 0:
+        st["gpu_us"] += duration_us
+        st["flight_end_us"] = st["gpu_us"]
     st["clock"] += steps
     st["clock_token_us"] = st["now_us"]
     st["executed"] += steps
@@ -197,16 +204,19 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
     """The same where every step has its own duration: a loop over time, never over requests."""
     block_size = cfg["block_size"]
     decoders = st["clocked"]
-    start_us = st["now_us"]
+    in_flight = st["in_flight"]
     context = st["clock_context"] + decoders * st["clock"]
     held = st["usable"] - st["free"]
     taken = 0
     lane = st["clock"] % block_size
-    now_us = start_us
-    last_start_us = start_us
+    now_us = st["now_us"]
+    start_us = st["gpu_us"] if in_flight > 0 else now_us
+    first_start_us = start_us
+    token_us = st["clock_token_us"]
+    last_call_us = now_us
     done = 0
     if cfg["record"]:
-        steps = min(steps, rec.steps.shape[0] - st["rec_steps"])
+        steps = min(steps, rec.steps.shape[0] - st["rec_steps"] - in_flight)
     while done < steps and now_us < stop_us:
         taken += q.lane_size[lane]
         lane += 1
@@ -214,15 +224,18 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
             lane = 0
         duration = step_us(cfg, 0, decoders, context, 0)
         if cfg["record"]:
-            record_repeated(st, rec, now_us, st["free"] - taken)
+            record_repeated(st, rec, now_us, st["free"] - taken, start_us, start_us + duration)
+            record_update(st, rec, st["free"] - taken)
         tot["kv_block_us"] += (held + taken) * duration
-        count_gaps(st, tot, itl, duration, decoders)
         context += decoders
-        last_start_us = now_us
-        now_us += duration
+        last_call_us = now_us
+        now_us = start_us if in_flight > 0 else start_us + duration  # the output that returns: the flight's, or its own
+        start_us += duration
+        count_gaps(st, tot, itl, now_us - token_us, decoders)
+        token_us = now_us
         done += 1
     take_blocks(cfg, st, req, blk, taken)
     tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held + taken)
     st["now_us"] = now_us
-    _count_jumped(st, tot, done, now_us - start_us)
-    return done, last_start_us
+    _count_jumped(st, tot, done, start_us - first_start_us)
+    return done, last_call_us

@@ -96,11 +96,31 @@ def computed_tokens(cfg, st, req, i):
 
 
 @helper
+def length(cfg, req, i):
+    """Tokens of an explicit request once everything in flight has returned: L, which is T when nothing is."""
+    if cfg["asynchronous"]:
+        return req.num_tokens[i] + req.placeholders[i]
+    return req.num_tokens[i]
+
+
+@helper
+def delivered_on_clock(st, req, i):
+    """T of a request on the clock: all it has computed and the one token that this sampled, unless in flight."""
+    return req.num_computed_tokens[i] + st["clock"] + 1 - st["in_flight"]
+
+
+@helper
+def final_length(cfg, wl, i):
+    """The length at which request `i` finishes."""
+    return min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"])
+
+
+@helper
 def enter_clock(cfg, st, tot, req, q, log, i):
     """A request that has just sampled a token (C == T - 1) starts to decode lazily.
 
-    The invariants from here on: it is scheduled one token in every step, it holds ceil(C / block_size) blocks, the
-    full ones are hashed, and it has got a token at `clock_token_us`.
+    The invariants from here on: it is scheduled one token in every step, it holds ceil(C / block_size) blocks, those
+    filled by delivered tokens are hashed, and it has got a token at `clock_token_us`.
     """
     computed = req.num_computed_tokens[i]
     clock = st["clock"]
@@ -131,15 +151,20 @@ def leave_clock(cfg, st, tot, wl, req, q, log, i, ahead):
     offset = req.num_computed_tokens[i]
     computed = offset + st["clock"]
     block_size = cfg["block_size"]
+    delivered = delivered_on_clock(st, req, i)
     req.num_computed_tokens[i] = computed
-    req.num_tokens[i] = computed + 1
+    req.num_tokens[i] = delivered
     req.num_blocks[i] = (computed + ahead + block_size - 1) // block_size
-    req.num_cached_blocks[i] = (computed + ahead) // block_size
+    cached = (computed + ahead - st["in_flight"]) // block_size
+    req.num_cached_blocks[i] = max(cached, req.num_cached_blocks[i])
     log.scheduled_tokens[i] += computed
-    log.last_token_us[i] = st["clock_token_us"]
+    if req.inflight_tokens[i] == 0:
+        log.last_token_us[i] = st["clock_token_us"]
+        if st["in_flight"] > 0:
+            write_out_flight(st, req, q, i)
     tot["recomputed_tokens"] += min(computed, req.max_computed_tokens[i])
     req.max_computed_tokens[i] = max(req.max_computed_tokens[i], computed)
-    generated = computed + 1 - wl.prompt_tokens[i]
+    generated = delivered - wl.prompt_tokens[i]
     if generated > req.max_generated_tokens[i]:
         req.max_generated_tokens[i] = generated
         st["progress_step"] = st["clock_step"]
@@ -153,6 +178,32 @@ def leave_clock(cfg, st, tot, wl, req, q, log, i, ahead):
     st["clocked"] = last
     if req.end_clock[i] == st["clock_next_end"]:
         st["clock_next_end"] = _next_end(q, last)
+
+
+@helper
+def write_out_flight(st, req, q, i):
+    """Request `i` leaves the clock: its decode in the batch in flight becomes an entry of that batch's list."""
+    entry = st["flight_base"] + st["flight_size"]
+    q.flight_request[entry] = i
+    q.flight_tokens[entry] = 1
+    q.flight_samples[entry] = 1
+    st["flight_size"] += 1
+    st["flight_clocked"] -= 1
+    req.placeholders[i] = 1
+    req.inflight_tokens[i] = 1
+
+
+@helper
+def take_ended_off_clock(cfg, st, tot, wl, req, q, log):
+    """Asynchronous: those whose last token is in flight are scheduled no more, but still hold slot and blocks."""
+    slot = 0
+    while slot < st["clocked"]:
+        if q.clock_end[slot] < st["clock"]:
+            i = q.clock_request[slot]
+            leave_clock(cfg, st, tot, wl, req, q, log, i, 0)
+            lane_insert(req, q, cfg["block_size"], i)
+        else:
+            slot += 1
 
 
 @helper

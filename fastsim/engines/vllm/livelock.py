@@ -8,7 +8,7 @@ from fastsim._jit import helper
 from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
-from fastsim.engines.vllm.lanes import computed_tokens, on_clock
+from fastsim.engines.vllm.lanes import computed_tokens, delivered_on_clock, on_clock
 from fastsim.engines.vllm.state import NONE
 
 LIVELOCK = int(Stop.LIVELOCK)
@@ -47,7 +47,7 @@ def watch_progress(cfg, st, tot, wl, req, q, clocked):
     elif steps_until_hopeless(cfg, st, tot) <= 0:
         for slot in range(st["clocked"]):
             i = q.clock_request[slot]
-            generated = req.num_computed_tokens[i] + st["clock"] + 1 - wl.prompt_tokens[i]
+            generated = delivered_on_clock(st, req, i) - wl.prompt_tokens[i]
             if generated > req.max_generated_tokens[i]:
                 st["progress_step"] = tot["steps"]
 
@@ -62,7 +62,7 @@ def find_livelock(cfg, st, tot, wl, req, q, blk, log):
     kind = 0
     if cfg["timeout_us"] == NO_TIMEOUT and next_arrival_us(st, q, log) == NEVER_ARRIVES:
         st["quiet"] = 1
-        empty = st["prefill_tokens"] + st["decode_tokens"] == 0
+        empty = st["prefill_tokens"] + st["decode_tokens"] + st["received_tokens"] == 0
         if cfg["slot_preempt"] and not cfg["slot_preempt_preflight"]:
             before = st["state_hash"]
             st["state_hash"] = _state_hash(cfg, st, wl, req, blk)
@@ -117,7 +117,7 @@ def _state_hash(cfg, st, wl, req, blk):
             waiting += _mix(one, req.num_computed_tokens[i])
     hashed = _mix(hashed, waiting)
     hashed = _mix(hashed, st["cap"] + (st["cap_preemptions"] << 20) + (st["hot_steps"] << 40))
-    hashed = _mix(hashed, st["executed"] - st["calm_start"])
+    hashed = _mix(hashed, st["watched"] - st["calm_start"])
     hashed = _mix(hashed, st["cap_bound"] + 2 * (st["executed"] - st["last_prefill"]))
     if cfg["enable_prefix_caching"]:
         node = st["free_head"]

@@ -38,7 +38,7 @@ def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
                 jump(cfg, st, tot, wl, req, q, blk, log, itl, rec)
                 stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
             elif stop == GOING_ON and may_jump_empty(cfg, st):
-                jump_empty(cfg, st, tot, q, log)
+                jump_empty(cfg, st, tot, q, log, step_us(cfg, 0, 0, 0, 0))
                 stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
     settle(cfg, st, tot, wl, req, q, log, itl, stop)
     return 0
@@ -64,14 +64,29 @@ def before_step(cfg, st, tot, q, log):
 def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     """schedule(), the time it takes, update_from_output()."""
     schedule_step(cfg, st, tot, wl, req, q, blk, log, rec)
+    duration = step_us(cfg, st["prefill_tokens"], st["decode_tokens"], st["context_tokens"], st["moved_blocks"])
+    end_us = st["now_us"] + duration
     if cfg["record"]:
-        record_schedule(cfg, st, req, rec)
+        record_schedule(cfg, st, req, rec, st["now_us"], end_us)
+    tokens = count_scheduled_step(st, tot, duration)
+    tot["steps"] += 1
+    clocked = st["clocked"]
+    update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us)
+    st["now_us"] = end_us
+    watch_progress(cfg, st, tot, wl, req, q, clocked)
+    if tokens > 0:
+        after_steps(cfg, st, tot, q, 1, st["preempted"])
+    if cfg["record"]:
+        record_update(st, rec, st["free"])
+
+
+@helper
+def count_scheduled_step(st, tot, duration):
+    """Count what schedule() has just decided, which will take `duration`. Returns the tokens of the step."""
     prefill = st["prefill_tokens"]
     decode = st["decode_tokens"]
-    duration = step_us(cfg, prefill, decode, st["context_tokens"], st["moved_blocks"])
     held = st["usable"] - st["free"]
     running = st["running"]
-    tot["steps"] += 1
     tot["prefill_tokens"] += prefill
     tot["decode_tokens"] += decode
     tot["kv_block_us"] += held * duration
@@ -85,17 +100,9 @@ def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     else:
         st["executed"] += 1
         tot["busy_us"] += duration
-        if st["prefill_ran"]:
-            st["last_prefill"] = st["executed"]
-    end_us = st["now_us"] + duration
-    clocked = st["clocked"]
-    update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us)
-    st["now_us"] = end_us
-    watch_progress(cfg, st, tot, wl, req, q, clocked)
-    if prefill + decode > 0:
-        after_steps(cfg, st, tot, q, 1)
-    if cfg["record"]:
-        record_update(st, rec)
+    if st["prefill_ran"]:
+        st["last_prefill"] = st["executed"]
+    return prefill + decode
 
 
 @helper
@@ -114,19 +121,18 @@ def may_jump_empty(cfg, st):
 
 
 @helper
-def jump_empty(cfg, st, tot, q, log):
-    """Nobody runs and the head of the queue cannot: empty steps follow until somebody arrives."""
-    duration = step_us(cfg, 0, 0, 0, 0)
+def jump_empty(cfg, st, tot, q, log, duration):
+    """Nobody runs and the head of the queue cannot: empty steps, one every `duration`, until somebody arrives."""
     stop_us = min(cfg["horizon_us"], next_arrival_us(st, q, log))
     if cfg["timeout_us"] != NEVER_ARRIVES:
         stop_us = min(stop_us, next_deadline_us(cfg, st, q, log))
-    steps = cfg["max_steps"] - tot["steps"]
+    steps = cfg["max_steps"] - tot["steps"] - st["in_flight"]
     if duration > 0 and stop_us != NEVER_ARRIVES:
         steps = min(steps, (stop_us - st["now_us"] + duration - 1) // duration)
     elif duration == 0 and stop_us <= st["now_us"]:
         steps = 0
     if cfg["detect_livelock"]:
-        steps = min(steps, steps_until_hopeless(cfg, st, tot))
+        steps = min(steps, steps_until_hopeless(cfg, st, tot) - st["in_flight"])
     if steps <= 0:
         return
     st["now_us"] += duration * steps

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, Gaps, RequestLog, new_request_log
-from fastsim.engines.vllm.state import SCALARS_DTYPE, Blocks, Flat, Queues, Requests, Workload
+from fastsim.engines.vllm.scalars import SCALARS_DTYPE
+from fastsim.engines.vllm.state import Blocks, Flat, Queues, Requests, Workload
 from fastsim.errors import InputError
 from fastsim.workload import Workload as Offered
 
@@ -91,6 +92,8 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     lanes = int(records["block_size"].max()) + 1
     queue_sizes = {"lane_head": lanes, "lane_tail": lanes, "lane_size": lanes}
     queue_sizes["cap_window"] = 2 * (int(records["feedback_window"].max()) + 1)
+    flight = 2 * num_requests if records["asynchronous"].any() else 0
+    queue_sizes |= {"flight_request": flight, "flight_tokens": flight, "flight_samples": flight}
     queue_sizes["door_window"] = 2 * (int(records["backpressure_window"].max()) + 1)
     groups = len(ends)
     block_sizes = {"first_copy": slots, "last_copy": slots, "group_slot": groups, "group_first_block": groups}

@@ -6,7 +6,15 @@ from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import PreemptionMode, Victim
-from fastsim.engines.vllm.lanes import computed_tokens, lane_remove, leave_clock, on_clock, running_remove
+from fastsim.engines.vllm.lanes import (
+    computed_tokens,
+    delivered_on_clock,
+    lane_remove,
+    leave_clock,
+    length,
+    on_clock,
+    running_remove,
+)
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.waiting import enqueue
 
@@ -25,16 +33,16 @@ WAITING = int(Status.WAITING)
 
 
 @helper
-def is_scheduled_decode(wl, req, i, tokens):
+def is_scheduled_decode(cfg, wl, req, i, tokens):
     """VLLM's split of the step's tokens: a decode is the one token that is missing, behind a computed prompt."""
     computed = req.num_computed_tokens[i]
-    return tokens == 1 and computed + 1 == req.num_tokens[i] and computed >= wl.prompt_tokens[i]
+    return tokens == 1 and computed + 1 == length(cfg, req, i) and computed >= wl.prompt_tokens[i]
 
 
 @helper
-def count_scheduled(st, wl, req, i, tokens, sign):
+def count_scheduled(cfg, st, wl, req, i, tokens, sign):
     """Add (sign 1) or take back (sign -1) an explicit request's tokens in this step's totals."""
-    if is_scheduled_decode(wl, req, i, tokens):
+    if is_scheduled_decode(cfg, wl, req, i, tokens):
         st["decode_tokens"] += sign
         st["context_tokens"] += sign * req.num_computed_tokens[i]
     else:
@@ -42,14 +50,14 @@ def count_scheduled(st, wl, req, i, tokens, sign):
 
 
 @helper
-def unschedule(st, wl, req, q, i):
+def unschedule(cfg, st, wl, req, q, i):
     """Take an explicit request out of this step again; its tokens return to both budgets."""
     tokens = req.scheduled[i]
     if tokens == 0:
         return
     st["token_budget"] += tokens
     st["batch_budget"] += tokens
-    count_scheduled(st, wl, req, i, tokens, -1)
+    count_scheduled(cfg, st, wl, req, i, tokens, -1)
     req.scheduled[i] = 0
     size = st["scheduled"] - 1
     place = size
@@ -74,7 +82,7 @@ def held_blocks(cfg, st, req, i):
 def generated_tokens(cfg, st, wl, req, i):
     """G of a running request."""
     if on_clock(cfg, req, i):
-        return req.num_computed_tokens[i] + st["clock"] + 1 - wl.prompt_tokens[i]
+        return delivered_on_clock(st, req, i) - wl.prompt_tokens[i]
     return req.num_tokens[i] - wl.prompt_tokens[i]
 
 
@@ -165,12 +173,15 @@ def preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, i):
             st["token_budget"] += 1
             st["batch_budget"] += 1
     else:
-        unschedule(st, wl, req, q, i)
+        unschedule(cfg, st, wl, req, q, i)
         lane_remove(req, q, i)
     running_remove(st, req, i)
     st["protected"] -= req.protected[i]
     _take_state_away(cfg, st, tot, wl, req, blk, log, i)
     req.mid_prefill[i] = 0
+    if cfg["asynchronous"]:
+        req.stale[i] = 1 if req.inflight_tokens[i] > 0 else 0
+        req.placeholders[i] = 0
     log.status[i] = WAITING
     log.num_preemptions[i] += 1
     tot["preemptions"] += 1

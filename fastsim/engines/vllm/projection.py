@@ -2,7 +2,7 @@
 
 from fastsim._jit import helper
 from fastsim.engines.vllm.codes import Projection
-from fastsim.engines.vllm.lanes import on_clock
+from fastsim.engines.vllm.lanes import delivered_on_clock, on_clock
 from fastsim.engines.vllm.state import NONE
 
 ORACLE = int(Projection.ORACLE)
@@ -20,7 +20,7 @@ def expected_blocks(cfg, st, wl, req, i):
         output = wl.max_tokens[i] if wl.max_tokens[i] > 0 else limit - prompt
     else:
         output = st["mean_output_tokens"]
-    length = req.num_computed_tokens[i] + st["clock"] + 1 if on_clock(cfg, req, i) else req.num_tokens[i]
+    length = delivered_on_clock(st, req, i) if on_clock(cfg, req, i) else req.num_tokens[i]
     total = min(max(prompt + output, length + 1), limit)
     return (total + cfg["block_size"] - 1) // cfg["block_size"]
 

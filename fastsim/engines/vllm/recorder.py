@@ -17,7 +17,18 @@ from fastsim.engines.vllm.state import NONE
 SAME = -1
 """Number of scheduled entries of a step whose list is that of the step before."""
 
-STEP_COLUMNS = ("t_us", "scheduled", "preempted", "finished", "free_mid", "free_end", "running", "waiting")
+STEP_COLUMNS = (
+    "t_us",
+    "scheduled",
+    "preempted",
+    "finished",
+    "free_mid",
+    "free_end",
+    "running",
+    "waiting",
+    "start_us",
+    "end_us",
+)
 """Columns of `Recorder.steps`; scheduled, preempted, finished: how many entries the step has in the flat lists."""
 
 
@@ -27,7 +38,7 @@ class Recorder(NamedTuple):
     ==========  =====  ==============  =================================================================
     array       dtype  shape           meaning
     ==========  =====  ==============  =================================================================
-    steps       int64  (capacity, 8)   one row a schedule() call: `STEP_COLUMNS`
+    steps       int64  (capacity, 10)  one row a schedule() call: `STEP_COLUMNS`
     scheduled   int32  (capacity, 2)   request and tokens, in the scheduler's order
     preempted   int32  (capacity,)     requests, in preemption order
     finished    int32  (capacity,)     requests, in scheduling order
@@ -52,7 +63,11 @@ def new_recorder(capacity: int) -> Recorder:
 
 @dataclass(frozen=True)
 class Step:
-    """One schedule() call. `scheduled` is (request, tokens) in the scheduler's order; times in microseconds."""
+    """One schedule() call at `t_us`, whose batch runs from `start_us` to `end_us` (asynchronous: later than the call).
+
+    `scheduled` is (request, tokens) in the scheduler's order; times in microseconds. `finished`, `free_end`, `running`
+    and `waiting` are those when its output has been processed.
+    """
 
     t_us: int
     scheduled: list[tuple[int, int]]
@@ -62,6 +77,8 @@ class Step:
     free_end: int
     running: int
     waiting: int
+    start_us: int
+    end_us: int
 
 
 def recorded_steps(rec: Recorder, scalars: npt.NDArray[np.void]) -> list[Step]:
@@ -95,7 +112,7 @@ def recorded_steps(rec: Recorder, scalars: npt.NDArray[np.void]) -> list[Step]:
 def record_has_room(st, rec, num_requests):
     """Whether any possible next step fits."""
     return (
-        st["rec_steps"] < rec.steps.shape[0]
+        st["rec_steps"] + st["in_flight"] < rec.steps.shape[0]
         and st["rec_scheduled"] + num_requests <= rec.scheduled.shape[0]
         and st["rec_preempted"] + num_requests <= rec.preempted.shape[0]
         and st["rec_finished"] + num_requests <= rec.finished.shape[0]
@@ -103,9 +120,9 @@ def record_has_room(st, rec, num_requests):
 
 
 @helper
-def record_schedule(cfg, st, req, rec):
+def record_schedule(cfg, st, req, rec, start_us, end_us):
     """After schedule(): the scheduled list in the order of the running list, and the free blocks."""
-    row = st["rec_steps"]
+    row = st["rec_steps"] + st["in_flight"]
     size = 0
     i = st["running_head"]
     while i != NONE:
@@ -121,29 +138,28 @@ def record_schedule(cfg, st, req, rec):
     rec.steps[row, 1] = size
     rec.steps[row, 2] = st["preempted"]
     rec.steps[row, 4] = st["free"]
+    rec.steps[row, 8] = start_us
+    rec.steps[row, 9] = end_us
 
 
 @helper
-def record_update(st, rec):
+def record_update(st, rec, free):
     """After update_from_output(): completions, free blocks, queue lengths. The row is complete."""
     row = st["rec_steps"]
     rec.steps[row, 3] = st["finished"]
-    rec.steps[row, 5] = st["free"]
-    rec.steps[row, 6] = st["running"]
-    rec.steps[row, 7] = st["waiting"]
-    st["rec_steps"] = row + 1
-
-
-@helper
-def record_repeated(st, rec, t_us, free):
-    """A step that fast-forward jumps over: the same list, only growth."""
-    row = st["rec_steps"]
-    rec.steps[row, 0] = t_us
-    rec.steps[row, 1] = SAME
-    rec.steps[row, 2] = 0
-    rec.steps[row, 3] = 0
-    rec.steps[row, 4] = free
     rec.steps[row, 5] = free
     rec.steps[row, 6] = st["running"]
     rec.steps[row, 7] = st["waiting"]
     st["rec_steps"] = row + 1
+
+
+@helper
+def record_repeated(st, rec, t_us, free, start_us, end_us):
+    """A schedule() call that fast-forward jumps over: the same list, only growth."""
+    row = st["rec_steps"] + st["in_flight"]
+    rec.steps[row, 0] = t_us
+    rec.steps[row, 1] = SAME
+    rec.steps[row, 2] = 0
+    rec.steps[row, 4] = free
+    rec.steps[row, 8] = start_us
+    rec.steps[row, 9] = end_us

@@ -27,32 +27,32 @@ def initial_cap(cfg, st, wl):
 
 
 @helper
-def after_steps(cfg, st, tot, q, steps):
-    """What watches steps sees the last `steps` non-empty ones: one, or many that neither preempt nor change."""
+def after_steps(cfg, st, tot, q, steps, preempted):
+    """What watches steps sees `steps` more non-empty ones: one, or many that neither preempt nor change."""
+    st["watched"] += steps
     tot["cap_steps"] += st["cap"] * steps
     if cfg["running_cap"] == FEEDBACK:
-        _feed_back(cfg, st, q, steps)
+        _feed_back(cfg, st, q, preempted)
         tot["cap_min"] = min(tot["cap_min"], st["cap"])
     if cfg["backpressure_threshold"] > 0.0:
-        _watch_door(cfg, st, q)
+        _watch_door(cfg, st, q, preempted)
 
 
 @helper
-def _feed_back(cfg, st, q, steps):
+def _feed_back(cfg, st, q, preempted):
     ring = q.cap_window
     window = cfg["feedback_window"]
-    executed = st["executed"]
-    preempted = st["preempted"]
+    watched = st["watched"]
     if preempted > 0:
-        push(ring, st["cap_window_head"], st["cap_window_size"], executed, preempted)
+        push(ring, st["cap_window_head"], st["cap_window_size"], watched, preempted)
         st["cap_window_size"] += 1
         st["cap_preemptions"] += preempted
-    while st["cap_window_size"] > 0 and oldest_step(ring, st["cap_window_head"]) <= executed - window:
+    while st["cap_window_size"] > 0 and oldest_step(ring, st["cap_window_head"]) <= watched - window:
         st["cap_preemptions"] -= oldest_preemptions(ring, st["cap_window_head"])
         st["cap_window_head"] = following(ring, st["cap_window_head"])
         st["cap_window_size"] -= 1
     rate = st["cap_preemptions"] / window
-    full = executed - st["cap_window_start"] >= window
+    full = watched - st["cap_window_start"] >= window
     st["hot_steps"] = st["hot_steps"] + 1 if full and rate > CONSECUTIVE_RATE else 0
     if cfg["feedback_rule"] == CONSECUTIVE:
         fires = st["hot_steps"] >= CONSECUTIVE_STEPS
@@ -65,13 +65,13 @@ def _feed_back(cfg, st, q, steps):
         st["cap"] = max(target, 1)
         st["cap_window_size"] = 0
         st["cap_preemptions"] = 0
-        st["cap_window_start"] = executed
-        st["calm_start"] = executed
+        st["cap_window_start"] = watched
+        st["calm_start"] = watched
         st["hot_steps"] = 0
         return
     if preempted > 0:
-        st["calm_start"] = executed
-    while executed - st["calm_start"] >= cfg["feedback_recovery"]:
+        st["calm_start"] = watched
+    while watched - st["calm_start"] >= cfg["feedback_recovery"]:
         st["cap"] = min(st["cap"] + 1, cfg["max_num_seqs"])
         st["calm_start"] += cfg["feedback_recovery"]
 
@@ -81,7 +81,7 @@ def steps_until_cap_changes(cfg, st):
     """Coming calm steps after which the cap may be another one."""
     window = cfg["feedback_window"]
     rate = st["cap_preemptions"] / window
-    left = window - (st["executed"] - st["cap_window_start"])
+    left = window - (st["watched"] - st["cap_window_start"])
     steps = 2**62
     if cfg["feedback_rule"] == CONSECUTIVE:
         if rate > CONSECUTIVE_RATE:
@@ -89,20 +89,20 @@ def steps_until_cap_changes(cfg, st):
     elif rate > cfg["feedback_threshold"]:
         steps = max(left, 1)
     if st["cap"] < cfg["max_num_seqs"]:
-        steps = min(steps, cfg["feedback_recovery"] - (st["executed"] - st["calm_start"]))
+        steps = min(steps, cfg["feedback_recovery"] - (st["watched"] - st["calm_start"]))
     return steps
 
 
 @helper
-def _watch_door(cfg, st, q):
+def _watch_door(cfg, st, q, preempted):
     ring = q.door_window
-    executed = st["executed"]
-    if st["preempted"] > 0:
-        push(ring, st["door_window_head"], st["door_window_size"], executed, st["preempted"])
+    watched = st["watched"]
+    if preempted > 0:
+        push(ring, st["door_window_head"], st["door_window_size"], watched, preempted)
         st["door_window_size"] += 1
-        st["door_preemptions"] += st["preempted"]
+        st["door_preemptions"] += preempted
     while st["door_window_size"] > 0 and (
-        oldest_step(ring, st["door_window_head"]) <= executed - cfg["backpressure_window"]
+        oldest_step(ring, st["door_window_head"]) <= watched - cfg["backpressure_window"]
     ):
         st["door_preemptions"] -= oldest_preemptions(ring, st["door_window_head"])
         st["door_window_head"] = following(ring, st["door_window_head"])
@@ -132,6 +132,6 @@ def steps_until_door_opens(cfg, st, q):
     for _ in range(st["door_window_size"]):
         left -= oldest_preemptions(ring, head)
         if not left / cfg["backpressure_window"] > cfg["backpressure_threshold"]:
-            return oldest_step(ring, head) + cfg["backpressure_window"] - st["executed"]
+            return oldest_step(ring, head) + cfg["backpressure_window"] - st["watched"]
         head = following(ring, head)
     return 0

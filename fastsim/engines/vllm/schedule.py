@@ -4,7 +4,7 @@ from fastsim._jit import helper
 from fastsim.engines.vllm.admission import waiting_loop
 from fastsim.engines.vllm.blocks import cache_blocks, take_blocks
 from fastsim.engines.vllm.codes import Victim
-from fastsim.engines.vllm.lanes import materialise
+from fastsim.engines.vllm.lanes import final_length, length, materialise, take_ended_off_clock
 from fastsim.engines.vllm.preemption import ALL_VISITED, count_scheduled, preempt_request, select_victim
 from fastsim.engines.vllm.state import NONE
 
@@ -15,6 +15,8 @@ TAIL = int(Victim.TAIL)
 def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
     """Decide this step: who runs how many tokens, who is preempted, who is admitted."""
     begin_step(cfg, st, req)
+    if cfg["asynchronous"] and st["clock_next_end"] < st["clock"]:
+        take_ended_off_clock(cfg, st, tot, wl, req, q, log)
     choose_clock(cfg, st, tot, wl, req, q, log)
     running_loop(cfg, st, tot, wl, req, q, blk, log, rec)
     waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec)
@@ -62,9 +64,15 @@ def defers_prefill(cfg, st, req):
 
 
 @helper
-def wanted_tokens(st, req, i):
-    """Tokens an explicit request asks for: all it misses, cut by the long-prefill threshold."""
-    tokens = req.num_tokens[i] - req.num_computed_tokens[i]
+def wanted_tokens(cfg, st, wl, req, i):
+    """Tokens an explicit request asks for: all it misses, cut by the long-prefill threshold.
+
+    Asynchronous: none when its last token is in flight. (At a call at most one of its tokens is.)
+    """
+    computed = req.num_computed_tokens[i]
+    if cfg["asynchronous"] and req.placeholders[i] > 0 and computed + 1 >= final_length(cfg, wl, i):
+        return 0
+    tokens = length(cfg, req, i) - computed
     if 0 < st["threshold"] < tokens:
         tokens = st["threshold"]
     return tokens
@@ -88,7 +96,7 @@ def choose_clock(cfg, st, tot, wl, req, q, log):
         wanted = decoders
         i = q.lane_head[explicit]
         while i != NONE and req.admission_number[i] < last_decoder:
-            wanted += wanted_tokens(st, req, i)
+            wanted += wanted_tokens(cfg, st, wl, req, i)
             i = req.lane_next[i]
         fits = wanted <= budget
     if decoders > 0 and not fits:
@@ -170,7 +178,7 @@ def schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, i):
         return True
     computed = req.num_computed_tokens[i]
     left = min(st["token_budget"], st["batch_budget"]) - st["clocked"]
-    tokens = min(wanted_tokens(st, req, i), left, cfg["max_model_len"] - computed - 1)
+    tokens = min(wanted_tokens(cfg, st, wl, req, i), left, cfg["max_model_len"] - computed - 1)
     if tokens <= 0:
         return True
     needed = blocks_needed(cfg, req, i, computed + tokens)
@@ -183,7 +191,7 @@ def schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, i):
         cache_blocks(cfg, st, wl, req, blk, i, min(computed + tokens, req.num_tokens[i]) // cfg["block_size"])
     if req.mid_prefill[i]:
         st["prefill_ran"] = 1
-    add_scheduled(st, wl, req, q, i, tokens)
+    add_scheduled(cfg, st, wl, req, q, i, tokens)
     return True
 
 
@@ -198,14 +206,14 @@ def blocks_needed(cfg, req, i, tokens):
 
 
 @helper
-def add_scheduled(st, wl, req, q, i, tokens):
+def add_scheduled(cfg, st, wl, req, q, i, tokens):
     """Put an explicit request on this step's list."""
     req.scheduled[i] = tokens
     q.scheduled[st["scheduled"]] = i
     st["scheduled"] += 1
     st["token_budget"] -= tokens
     st["batch_budget"] -= tokens
-    count_scheduled(st, wl, req, i, tokens, 1)
+    count_scheduled(cfg, st, wl, req, i, tokens, 1)
 
 
 @helper

@@ -13,6 +13,10 @@ Where a running request is kept
 * a *decode-clock* lane 0 .. block_size - 1: it decodes one token in every step and nothing is written for it. With D
   the clock, its computed tokens are ``num_computed_tokens + D`` (the array then holds the offset), its length is one
   more, and it needs a block in the steps in which D modulo block_size is its lane's number.
+
+Asynchronous scheduling: a request enters the clock in the schedule() call that makes its computed tokens whole, before
+the token they sample is there. At a call one batch is in flight and one token of everybody on the clock with it, so
+that T = C; the call after its last decode takes it off the clock, and it finishes when that output has come.
 """
 
 from typing import NamedTuple
@@ -26,112 +30,6 @@ FloatArray = npt.NDArray[np.float64]
 
 NONE = -1
 """End of a linked list, or no such index."""
-
-SCALARS_DTYPE = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            # clock and counters
-            "now_us",
-            "executed",  # non-empty steps
-            "last_prefill",
-            "cap_bound",
-            "unfinished",
-            "decisions",  # random victims drawn so far
-            # arrivals
-            "arrival_cursor",
-            "dynamic_arrivals",  # size of the arrival heap
-            "own_arrivals",  # requests of `order` that arrive by themselves
-            "clients",  # closed loop: how many; 0 in an open one
-            "next_client",  # closed loop: next index a client sends
-            # waiting queue
-            "waiting",
-            "queue_head",
-            "queue_tail",
-            "heap_size",
-            "waiting_prompt_tokens",
-            # running list
-            "running",
-            "running_head",
-            "running_tail",
-            "admissions",
-            # decode clock
-            "use_clock",  # requests that start to decode enter the clock
-            "clock",  # D
-            "clocked",  # requests on it
-            "clock_context",  # sum of their offsets
-            "clock_next_end",  # least end_clock among them
-            "clock_token_us",  # when they all got their latest token
-            "clock_step",  # steps done then
-            # block allocator
-            "free",
-            "usable",
-            "free_head",
-            "free_tail",
-            "node_free",
-            "node_used",
-            "rows_free",
-            "host_blocks",
-            # this step
-            "token_budget",
-            "batch_budget",
-            "threshold",
-            "defer",
-            "scheduled",  # length of the list of explicit scheduled requests
-            "visited",  # admission number up to which the running loop has come
-            "cursor_explicit",
-            "cursor_due",
-            "preempted",
-            "admitted",
-            "finished",
-            "prefill_tokens",
-            "decode_tokens",
-            "context_tokens",
-            "moved_blocks",
-            "prefill_ran",
-            "scan_end",  # ScanEnd: why the waiting scan stopped
-            # inter-token gaps not yet in the histogram
-            "gap_us",
-            "gap_count",
-            # waiting scan
-            "deferred",
-            "scanned",
-            "scan_cap",  # the cap it went by; feedback may have set another since
-            "mean_output_tokens",
-            # running cap and backpressure: steps are counted by `executed`
-            "cap",
-            "protected",  # running requests that are protected
-            "cap_preemptions",  # in the feedback window
-            "cap_window_start",  # executed when it was cleared
-            "cap_window_head",
-            "cap_window_size",
-            "calm_start",  # executed when the cap last had a reason not to rise
-            "hot_steps",
-            "door_preemptions",
-            "door_window_head",
-            "door_window_size",
-            # front door
-            "received",
-            "deadline_cursor",
-            "held_head",
-            "held",
-            "completed_since_door",
-            "released",
-            # livelock
-            "alive_tokens",  # prompt + output of running and waiting
-            "progress_step",  # a step in which somebody passed its own highest G
-            "quiet",  # the last step ended with nobody to arrive
-            "last_cap_bound",
-            "state_hash",
-            # per-step record: lengths written so far
-            "rec_steps",
-            "rec_scheduled",
-            "rec_preempted",
-            "rec_finished",
-        )
-    ],
-)
-"""The mutable scalars of a run, one int64 each."""
 
 
 class Workload(NamedTuple):
@@ -178,7 +76,7 @@ class Requests(NamedTuple):
     array                  dtype    unit      meaning
     =====================  =======  ========  ====================================================================
     num_computed_tokens    int32    tokens    C; on the clock: C - D
-    num_tokens             int32    tokens    T = prompt + generated; stale while on the clock (there T = C + 1)
+    num_tokens             int32    tokens    T = prompt + generated; stale while on the clock (there T = C + 1, or C)
     num_blocks             int32    blocks    held; stale while on the clock
     num_cached_blocks      int32    blocks    leading held blocks that carry a hash; stale while on the clock
     shared_blocks          int32    blocks    leading blocks whose content other requests can have
@@ -203,6 +101,9 @@ class Requests(NamedTuple):
     held_runs              int32    node      first run of held own content whose age differs from this life's
     life                   int32              admissions so far: the age of the content it hashes
     holding_row            int32    index     row of `Blocks.held_copies` while it holds shared content
+    placeholders           int8     count     batches in flight that sample a token for it; stale while on the clock
+    inflight_tokens        int32    tokens    scheduled and not returned; while on the clock: entries written out
+    stale                  int8     bool      it was preempted with tokens in flight
     =====================  =======  ========  ====================================================================
     """
 
@@ -234,6 +135,9 @@ class Requests(NamedTuple):
     held_runs: Int64Array
     life: Int32Array
     holding_row: Int32Array
+    placeholders: npt.NDArray[np.int8]
+    inflight_tokens: Int32Array
+    stale: npt.NDArray[np.int8]
 
 
 class Queues(NamedTuple):
@@ -251,7 +155,11 @@ class Queues(NamedTuple):
     arrival_heap           int32    (num_requests,)            requests whose arrival became known during the run
     scheduled              int32    (num_requests,)            explicit requests scheduled in this step, in order
     finished               int32    (num_requests,)            requests that complete in this step
-    deferred               int64    (num_requests,)            waiting requests set aside during a scan (bypass)
+    flight_request         int64    (2 x num_requests,)        asynchronous: explicit entries of the batches in flight,
+    flight_tokens          int32    (2 x num_requests,)        a half each
+    flight_samples         int8     (2 x num_requests,)        whether the batch samples a token for it
+    deferred               int64    (num_requests,)            waiting requests set aside during a scan: by bypass, from
+                                                               the front; with stale output in flight, from the back
     received               int64    (num_requests,)            requests let in, in order of arrival: for deadlines
     held                   int64    (num_requests,)            requests kept at the door (ring)
     cap_window             int64    (2 x window,)              feedback: non-empty steps that preempted, how many (ring)
@@ -269,6 +177,9 @@ class Queues(NamedTuple):
     arrival_heap: Int64Array
     scheduled: Int64Array
     finished: Int64Array
+    flight_request: Int64Array
+    flight_tokens: Int32Array
+    flight_samples: npt.NDArray[np.int8]
     deferred: Int64Array
     received: Int64Array
     held: Int64Array

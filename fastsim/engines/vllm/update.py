@@ -4,8 +4,10 @@ from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER, Status, note_completion, record_gaps
 from fastsim.engines.vllm.arrivals import client_sends_next
 from fastsim.engines.vllm.blocks import free_blocks
-from fastsim.engines.vllm.lanes import enter_clock, lane_remove, leave_clock, running_remove
+from fastsim.engines.vllm.lanes import enter_clock, final_length, lane_remove, leave_clock, running_remove
+from fastsim.engines.vllm.waiting import withdraw
 
+RUNNING = int(Status.RUNNING)
 FINISHED = int(Status.FINISHED)
 
 
@@ -23,12 +25,18 @@ def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
     for k in range(st["scheduled"]):
         _advance(cfg, st, tot, wl, req, q, log, itl, q.scheduled[k], end_us)
     if st["finished"] > 0:
-        _sort_finished(st, req, q)
-        for k in range(st["finished"]):
-            finish_request(cfg, st, tot, wl, req, q, blk, log, q.finished[k], end_us)
-            if cfg["record"]:
-                rec.finished[st["rec_finished"]] = q.finished[k]
-                st["rec_finished"] += 1
+        finish_noted(cfg, st, tot, wl, req, q, blk, log, rec, end_us)
+
+
+@helper
+def finish_noted(cfg, st, tot, wl, req, q, blk, log, rec, end_us):
+    """Finish everybody noted, in scheduling order."""
+    _sort_finished(st, req, q)
+    for k in range(st["finished"]):
+        finish_request(cfg, st, tot, wl, req, q, blk, log, q.finished[k], end_us)
+        if cfg["record"]:
+            rec.finished[st["rec_finished"]] = q.finished[k]
+            st["rec_finished"] += 1
 
 
 @helper
@@ -77,6 +85,24 @@ def _count_recomputed(tot, req, i, start, end):
 @helper
 def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
     """One explicit scheduled request: C grows; if nothing is missing any more it gets a token."""
+    grow_computed(tot, req, log, i)
+    length = req.num_computed_tokens[i] + 1
+    if length <= req.num_tokens[i]:
+        req.mid_prefill[i] = 1
+        return
+    req.mid_prefill[i] = 0
+    deliver_token(st, tot, wl, req, log, itl, i, length, end_us)
+    left = final_length(cfg, wl, i) - length
+    if left <= 0:
+        lane_remove(req, q, i)
+        note_finished(st, q, i)
+    elif st["use_clock"]:
+        start_clock(cfg, st, tot, req, q, log, i, left)
+
+
+@helper
+def grow_computed(tot, req, log, i):
+    """The tokens that explicit request `i` was given in this step count as computed."""
     tokens = req.scheduled[i]
     start = req.num_computed_tokens[i]
     computed = start + tokens
@@ -84,11 +110,19 @@ def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
     req.num_computed_tokens[i] = computed
     log.scheduled_tokens[i] += tokens
     _count_recomputed(tot, req, i, start, computed)
-    if computed < req.num_tokens[i]:
-        req.mid_prefill[i] = 1
-        return
-    req.mid_prefill[i] = 0
-    length = computed + 1
+
+
+@helper
+def start_clock(cfg, st, tot, req, q, log, i, left):
+    """Explicit request `i`, which has `left` more tokens to sample, enters the clock."""
+    lane_remove(req, q, i)
+    req.end_clock[i] = st["clock"] + left - 1
+    enter_clock(cfg, st, tot, req, q, log, i)
+
+
+@helper
+def deliver_token(st, tot, wl, req, log, itl, i, length, end_us):
+    """One output token reaches the client: request `i` is `length` tokens long now."""
     req.num_tokens[i] = length
     if log.first_token_us[i] == NEVER:
         log.first_token_us[i] = end_us
@@ -98,14 +132,6 @@ def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
         count_gaps(st, tot, itl, end_us - log.last_token_us[i], 1)
     log.last_token_us[i] = end_us
     _note_progress(st, tot, req, i, length - wl.prompt_tokens[i])
-    left = min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"]) - length
-    if left <= 0:
-        lane_remove(req, q, i)
-        note_finished(st, q, i)
-    elif st["use_clock"]:
-        lane_remove(req, q, i)
-        req.end_clock[i] = st["clock"] + left - 1
-        enter_clock(cfg, st, tot, req, q, log, i)
 
 
 @helper
@@ -141,9 +167,15 @@ def _sort_finished(st, req, q):
 
 @helper
 def finish_request(cfg, st, tot, wl, req, q, blk, log, i, end_us):
-    """Request `i` (already out of its lane) has its last token: free its blocks, take it off the running list."""
-    running_remove(st, req, i)
-    st["protected"] -= req.protected[i]
+    """Request `i` (in no lane any more) has its last token: free its blocks, take it off the running list.
+
+    Asynchronous: it may have been preempted while that token was in flight; then it is in the queue.
+    """
+    if log.status[i] == RUNNING:
+        running_remove(st, req, i)
+        st["protected"] -= req.protected[i]
+    else:
+        withdraw(st, wl, req, q, log, i)
     free_blocks(cfg, st, req, blk, i, False)
     log.status[i] = FINISHED
     log.last_token_us[i] = end_us

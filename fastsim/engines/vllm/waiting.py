@@ -175,6 +175,14 @@ def dequeue(st, wl, req, q, log, i):
 
 
 @helper
+def withdraw(st, wl, req, q, log, i):
+    """Take `i` out of the queue for good, and what it has on the host with it."""
+    dequeue(st, wl, req, q, log, i)
+    st["host_blocks"] -= req.swapped_blocks[i]
+    req.swapped_blocks[i] = 0
+
+
+@helper
 def queue_front(st, q):
     """The request at the head of the waiting queue, or NONE."""
     if st["heap_size"] > 0:

@@ -1,6 +1,6 @@
 """Preemptions of the last steps: a window over non-empty steps, kept as the few of them that preempted anybody.
 
-Non-empty steps are counted by `executed`. A ring holds (step, preemptions) of those with preemptions; a step that fell
+Non-empty steps are counted by `watched`. A ring holds (step, preemptions) of those with preemptions; a step that fell
 out of the window is dropped and its preemptions with it.
 """
 

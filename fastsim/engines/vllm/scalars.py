@@ -1,0 +1,124 @@
+"""The scalars of a run: one record, so that kernels change them in place."""
+
+import numpy as np
+
+SCALARS_DTYPE = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            # clock and counters
+            "now_us",
+            "executed",  # non-empty steps
+            "last_prefill",
+            "cap_bound",
+            "unfinished",
+            "decisions",  # random victims drawn so far
+            # arrivals
+            "arrival_cursor",
+            "dynamic_arrivals",  # size of the arrival heap
+            "own_arrivals",  # requests of `order` that arrive by themselves
+            "clients",  # closed loop: how many; 0 in an open one
+            "next_client",  # closed loop: next index a client sends
+            # waiting queue
+            "waiting",
+            "queue_head",
+            "queue_tail",
+            "heap_size",
+            "waiting_prompt_tokens",
+            # running list
+            "running",
+            "running_head",
+            "running_tail",
+            "admissions",
+            # decode clock
+            "use_clock",  # requests that start to decode enter the clock
+            "clock",  # D
+            "clocked",  # requests on it
+            "clock_context",  # sum of their offsets
+            "clock_next_end",  # least end_clock among them
+            "clock_token_us",  # when they all got their latest token
+            "clock_step",  # steps done then
+            # asynchronous scheduling: "the flight" is the batch whose output is not known yet at a schedule() call
+            "in_flight",  # batches submitted, their output not yet received: at a call 0 or 1; synchronous: always 0
+            "gpu_us",  # end of the latest batch that was not empty
+            "somebody_finished",  # or was aborted, since the last schedule() call
+            "flight_base",  # where its list starts: 0, or half way
+            "flight_size",  # explicit entries in it
+            "flight_clocked",  # requests in it that decode on the clock
+            "flight_tokens",
+            "flight_preempted",  # by the call that scheduled it
+            "flight_end_us",
+            "submitted_clocked",  # of the batch that this call scheduled
+            "submitted_end_us",
+            "received_tokens",  # of the batch whose output came in this pass; -1: none did
+            # block allocator
+            "free",
+            "usable",
+            "free_head",
+            "free_tail",
+            "node_free",
+            "node_used",
+            "rows_free",
+            "host_blocks",
+            # this step
+            "token_budget",
+            "batch_budget",
+            "threshold",
+            "defer",
+            "scheduled",  # length of the list of explicit scheduled requests
+            "visited",  # admission number up to which the running loop has come
+            "cursor_explicit",
+            "cursor_due",
+            "preempted",
+            "admitted",
+            "finished",
+            "prefill_tokens",
+            "decode_tokens",
+            "context_tokens",
+            "moved_blocks",
+            "prefill_ran",
+            "scan_end",  # ScanEnd: why the waiting scan stopped
+            # inter-token gaps not yet in the histogram
+            "gap_us",
+            "gap_count",
+            # waiting scan
+            "deferred",
+            "passed_over",
+            "scanned",
+            "scan_cap",  # the cap it went by; feedback may have set another since
+            "mean_output_tokens",
+            # running cap and backpressure
+            "watched",  # non-empty steps whose output they have seen
+            "cap",
+            "protected",  # running requests that are protected
+            "cap_preemptions",  # in the feedback window
+            "cap_window_start",  # watched when it was cleared
+            "cap_window_head",
+            "cap_window_size",
+            "calm_start",  # watched when the cap last had a reason not to rise
+            "hot_steps",
+            "door_preemptions",
+            "door_window_head",
+            "door_window_size",
+            # front door
+            "received",
+            "deadline_cursor",
+            "held_head",
+            "held",
+            "completed_since_door",
+            "released",
+            # livelock
+            "alive_tokens",  # prompt + output of running and waiting
+            "progress_step",  # a step in which somebody passed its own highest G
+            "quiet",  # the last step ended with nobody to arrive
+            "last_cap_bound",
+            "state_hash",
+            # per-step record: lengths written so far
+            "rec_steps",
+            "rec_scheduled",
+            "rec_preempted",
+            "rec_finished",
+        )
+    ],
+)
+"""The mutable scalars of a run, one int64 each."""
