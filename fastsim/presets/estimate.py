@@ -55,7 +55,7 @@ class Deployment:
     max_num_batched_tokens: int = 2048
     kv_dtype: str | None = None
     bandwidth_efficiency: float = 0.85
-    compute_efficiency: float = 0.6
+    compute_efficiency: float = 0.7
     layer_overhead_us: float = 15.0
     step_overhead_us: float = 500.0
     allreduce_us: float = 10.0

@@ -1,0 +1,119 @@
+"""`fastsim calibrate`: one measured run in, a latency model out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastsim.cli import options
+
+if TYPE_CHECKING:
+    from fastsim.analysis.calibrate import Calibration
+
+
+def command(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A file of measured requests, or a folder with requests.jsonl.")
+    ],
+    sets: options.Sets = None,
+    train_fraction: Annotated[
+        float, typer.Option("--train-fraction", metavar="F", help="Fit the first share F of requests, judge the rest.")
+    ] = 1.0,
+    out: Annotated[Path | None, typer.Option("--out", metavar="F.toml", help="Write a spec to extend.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    chart: Annotated[
+        Path | None, typer.Option("--chart", metavar="F.html", help="Chart measured against simulated (html, png).")
+    ] = None,
+    requests: Annotated[
+        Path | None, typer.Option("--requests", metavar="F.parquet", help="Store measured and simulated times.")
+    ] = None,
+    format_name: Annotated[
+        str | None, typer.Option("--format", metavar="NAME", help="The run's format; else recognised.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="M", help="Model preset or config.json, as a weak first belief.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="G", help="GPU preset, with --model.")] = None,
+    fit_blocks: Annotated[
+        bool, typer.Option("--fit-blocks", help="Fit engine.num_gpu_blocks too (always, if it is not given).")
+    ] = False,
+    bootstrap: Annotated[int, typer.Option("--bootstrap", metavar="N", help="Refits for the intervals; 0: none.")] = 40,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the starts and the bootstrap.")] = 0,
+) -> None:
+    """Fit the latency coefficients so that simulated times repeat a measured run.
+
+    The engine's settings come from the run's meta.json and --set. Requests after the first share F are simulated
+    too, but their times are only compared.
+    """
+    from fastsim.analysis.calibrate import calibrate
+    from fastsim.analysis.calibrate_report import requests_table, write_chart, write_toml
+    from fastsim.errors import InputError
+
+    if bootstrap < 0 or seed < 0:
+        raise InputError(f"--bootstrap {bootstrap} and --seed {seed}, but integers of at least 0 were expected")
+    found = calibrate(
+        run,
+        sets or [],
+        format=format_name,
+        train_fraction=train_fraction,
+        model=model,
+        gpu=gpu,
+        fit_blocks=True if fit_blocks else None,
+        bootstrap=bootstrap,
+        seed=seed,
+    )
+    if out is not None:
+        write_toml(found, out)
+    if chart is not None:
+        write_chart(found, chart)
+    if requests is not None:
+        try:
+            requests_table(found).write_parquet(requests)
+        except OSError as error:
+            raise InputError(f"--requests {requests}: cannot be written ({error.strerror or error})") from None
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found.to_json()))
+        return
+    typer.echo("\n".join(_text(found)))
+    if out is not None:
+        typer.echo(f"\nWritten to {out}: use it with extends = {str(out)!r} in a spec.")
+
+
+def _text(found: "Calibration") -> list[str]:
+    from fastsim.analysis.calibrate_report import error_rows
+    from fastsim.cli.tables import number, table
+
+    run = found.run
+    where = ", ".join(run.provenance[name] for name in ("model", "gpu") if name in run.provenance)
+    lines = [
+        f"{run.source}: {run.workload.num_requests} requests{', ' + where if where else ''}; "
+        f"{found.num_train} fitted, {found.simulations:,} simulations in {found.seconds:.1f} s",
+        "",
+    ]
+    rows = []
+    for name, value in found.coefficients.items():
+        low, high = found.intervals.get(name, (None, None))
+        rows.append([name, number(value), number(low), number(high)])
+    lines += [table(["coefficient", "fitted", "90 % from", "to"], rows), ""]
+    head = ["error of", "mean", "p50", "p90", "p99"]
+    lines += [
+        f"Simulated against measured, the {found.num_train} requests fitted:",
+        table(head, error_rows(found.train)),
+    ]
+    if found.test is not None:
+        rest = run.workload.num_requests - found.num_train
+        lines += ["", f"The {rest} requests held back:", table(head, error_rows(found.test))]
+    lines += ["", "What it says of (means, 90 % intervals):"]
+    shown = []
+    for entry in found.predictions:
+        cells = [str(entry["name"])]
+        for metric, unit, scale in (("ttft", "s", 1e3), ("tpot", "ms", 1.0), ("e2e", "s", 1e3)):
+            value, interval = entry[f"{metric}_mean_ms"], entry.get(f"{metric}_mean_ms_90")
+            text = "never" if value is None else f"{value / scale:.4g} {unit}"
+            cells.append(text + (f" ({interval[0] / scale:.4g}-{interval[1] / scale:.4g})" if interval else ""))
+        shown.append(cells)
+    lines.append(table(["", "TTFT", "TPOT", "E2E"], shown))
+    lines += ["", *(f"warning: {text}" for text in found.warnings), *(f"note: {text}" for text in found.notes)]
+    return lines
