@@ -1,5 +1,6 @@
 """Prefix trees: what chains of content become, what is left of them, and how they are written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +188,14 @@ def test_a_synthetic_workload_is_read_back_alike(tmp_path: Path) -> None:
     again = build_workload(WorkloadConfig(trace=str(tmp_path / "out.csv")))
     assert again.workload_id == workload.workload_id
     bad_input(lambda: write_plain(workload, tmp_path / "no" / "out.csv"), "cannot be written")
+
+
+def test_a_changed_workload_stays_read_only() -> None:
+    """Arrays that can be written have another type in kernels, which would be compiled again for them."""
+    workload = build_workload(WorkloadConfig(num_requests=3))
+    changed = replace(workload, arrival_us=workload.arrival_us * 2)
+    assert not changed.arrival_us.flags.writeable
+    assert changed.arrival_us.tolist() == (workload.arrival_us * 2).tolist()
 
 
 def test_merged_classes_keep_their_own_prefixes() -> None:

@@ -93,6 +93,15 @@ class Workload:
     concurrency: int = 0
     report: Report = Report()
 
+    def __post_init__(self) -> None:
+        """Make every array read-only: kernels are compiled for such arrays, others would compile them anew."""
+        for name in COLUMNS:
+            array = getattr(self, name)
+            if array.flags.writeable:
+                array = array.view()
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
+
     @classmethod
     def from_arrays(
         cls,
