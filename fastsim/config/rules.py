@@ -182,6 +182,26 @@ WORKLOAD_RULES = (
         lambda groups, tokens: not groups or tokens >= 1,
         "workload.prefix.tokens = {1}, but at least 1 was expected with workload.prefix.groups = {0}",
     ),
+    *(
+        Rule(
+            ("workload.sessions.turns", f"workload.{name}"),
+            lambda turns, value: turns == 1 or not value,
+            f"workload.{name} = {{1}}, but none was expected with workload.sessions.turns = {{0}}: conversations make "
+            "their own",
+        )
+        for name in ("trace", "concurrency", "prefix.groups")
+    ),
+    *(
+        Rule(
+            ("workload.arrival.kind", "workload.trace", "workload.concurrency", f"workload.arrival.{name}"),
+            lambda kind, trace, clients, value, none=none: (
+                value == none or (kind or default_arrival(trace, clients)) in ("poisson", "gamma", "constant")
+            ),
+            f"workload.arrival.{name} = {{3}}, but then workload.arrival.kind poisson, gamma or constant was expected, "
+            "because only these have a rate",
+        )
+        for name, none in (("diurnal_amplitude", 0.0), ("surge_factor", 1.0))
+    ),
     Rule(
         ("workload.think.mean_s", "workload.concurrency"),
         lambda mean_s, clients: mean_s == 0 or clients is not None,
@@ -255,6 +275,24 @@ EFFECTS: tuple[Effect, ...] = (
     ),
     _engine(
         "backpressure_window backpressure_action", "backpressure_threshold", bool, "engine.backpressure_threshold is 0"
+    ),
+    Effect(
+        ("workload.arrival.diurnal_period_s",),
+        ("workload.arrival.diurnal_amplitude",),
+        bool,
+        "workload.arrival.diurnal_amplitude is 0",
+    ),
+    Effect(
+        ("workload.arrival.surge_start_s", "workload.arrival.surge_duration_s", "workload.arrival.surge_every_s"),
+        ("workload.arrival.surge_factor",),
+        lambda factor: factor > 1,
+        "workload.arrival.surge_factor is 1",
+    ),
+    Effect(
+        ("workload.sessions.gap_s", "workload.sessions.max_prompt_tokens"),
+        ("workload.sessions.turns",),
+        lambda turns: turns > 1,
+        "workload.sessions.turns is 1",
     ),
     _arrival("rate_per_s", ("poisson", "gamma", "constant")),
     _arrival("cv", ("gamma",)),

@@ -43,6 +43,18 @@ class ArrivalConfig(Model):
     """Requests that arrive together in each spike."""
     spike_interval_s: Duration = 30.0
     """Seconds from one spike to the next; the first is at 0."""
+    diurnal_amplitude: Share = 0.0
+    """The rate swings by this share of itself as a sine, rising at first; 0: it does not."""
+    diurnal_period_s: Duration = 86_400.0
+    """Length of a swing."""
+    surge_factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 1.0
+    """How many times the rate a surge has; 1: there is none."""
+    surge_start_s: Pause = 60.0
+    """When the first surge begins."""
+    surge_duration_s: Duration = 30.0
+    """How long a surge lasts."""
+    surge_every_s: Duration | None = None
+    """Seconds from the start of a surge to that of the next; none: there is one."""
 
 
 class Lengths(Model):
@@ -111,6 +123,17 @@ class ThinkConfig(Model):
     """Mean of the pause in seconds."""
 
 
+class SessionConfig(Model):
+    """Conversations: requests whose prompt repeats all that was said before."""
+
+    turns: Positive = 1
+    """Requests of a conversation; 1: there are none. `workload.prompt` is then the new message of each turn."""
+    gap_s: Pause = 30.0
+    """Mean of the exponential time from one turn's arrival to the next's."""
+    max_prompt_tokens: Positive | None = None
+    """A prompt that would be longer begins a new conversation; none: no limit."""
+
+
 class WorkloadConfig(Model):
     """The requests of a run. The same values give the same requests, whatever the scheduler's settings."""
 
@@ -125,6 +148,7 @@ class WorkloadConfig(Model):
     prefix: PrefixConfig = PrefixConfig()
     priority: PriorityConfig = PriorityConfig()
     think: ThinkConfig = ThinkConfig()
+    sessions: SessionConfig = SessionConfig()
     trace: FileName | None = None
     """File of recorded requests; a relative path is relative to the file that names it."""
     format: TraceFormat | None = None

@@ -9,7 +9,7 @@ import numpy as np
 from fastsim.config import Config, WorkloadConfig, check_rules, resolved
 from fastsim.config.rules import WORKLOAD_RULES
 from fastsim.errors import InputError
-from fastsim.workload import synthetic
+from fastsim.workload import shapes, synthetic
 from fastsim.workload.draws import STREAMS, Draws
 from fastsim.workload.prefix_tree import PrefixTree
 from fastsim.workload.trace import Trace, Window, load_trace, noted
@@ -71,9 +71,11 @@ class WorkloadPlan:
         main = draws.with_gaps if config.arrival.kind in synthetic.RANDOM_ARRIVALS else draws.without_gaps
 
         if trace is not None and config.arrival.kind == "trace":
-            arrival_us = synthetic.truncated_us(trace.arrival_us, config.rate_scale)
+            times_us = trace.arrival_us.astype(np.float64)
         else:
-            arrival_us = synthetic.truncated_us(synthetic.arrivals_us(config.arrival, draws), config.rate_scale)
+            times_us = synthetic.arrivals_us(config.arrival, draws)
+            if shapes.is_modulated(config.arrival):
+                times_us = shapes.modulated_us(times_us, config.arrival)
         if trace is not None and config.prompt.dist == "trace":
             prompt = trace.prompt_tokens
         else:
@@ -89,6 +91,12 @@ class WorkloadPlan:
         prefix_group, prefix_tokens, groups = _prefixes(config, trace, draws)
         if config.prefix.adds_to_prompt and prefix_tokens is not None:
             prompt = prompt.astype(np.int64) + prefix_tokens
+        if config.sessions.turns > 1:
+            turns = shapes.conversations(times_us, prompt, output, config.sessions, draws)
+            times_us, prompt = turns.arrival_us, turns.prompt_tokens
+            output, max_tokens = output[turns.order], max_tokens[turns.order]
+            prefix_group, prefix_tokens, groups = turns.prefix_group, turns.prefix_tokens, turns.groups
+        arrival_us = synthetic.truncated_us(times_us, config.rate_scale)
 
         workload = Workload.from_arrays(
             arrival_us,

@@ -24,6 +24,7 @@ STREAMS = {
     "prefix_group": 7,
     "think": 8,
     "sample": 9,
+    "session_gap": 13,
 }
 """Second word of the seed of each further stream. Never renumber: a workload's identity depends on it."""
 
