@@ -64,14 +64,19 @@ def num_waiting(st):
 
 @helper
 def append_waiting(st, lists, i):
-    """Put request `i` at the tail of the waiting queue."""
+    """Put request `i` at the tail of the waiting queue.
+
+    At the end of the array the queue moves down, not to its beginning: a scan under way may put back in front of it
+    what it has popped, and both together are at most all requests.
+    """
     waiting = lists.waiting
     if st["wait_tail"] == waiting.shape[0]:
         length = num_waiting(st)
+        head = (waiting.shape[0] - 2) // 2 - length
         for k in range(length):
-            waiting[k] = waiting[st["wait_head"] + k]
-        st["wait_head"] = 0
-        st["wait_tail"] = length
+            waiting[head + k] = waiting[st["wait_head"] + k]
+        st["wait_head"] = head
+        st["wait_tail"] = head + length
     waiting[st["wait_tail"]] = i
     st["wait_tail"] += 1
 
