@@ -162,6 +162,10 @@ def test_settings_of_the_real_run() -> None:
     assert np.mean(run.tpot_us) == pytest.approx(32_446.6, rel=1e-4)
     assert np.mean(run.e2e_us) == pytest.approx(86.578e6, rel=1e-4)
     assert any("0.19.0" in note for note in run.notes)
+    assert any("asynchronously" in note for note in run.notes)
+    other = read_run(REAL, ["engine.name=vllm-0.33.0-async"])
+    assert "rules of vllm-0.33.0-async" in other.notes[0]
+    assert not any("asynchronously" in note for note in other.notes)
     assert read_run(REAL / "requests.jsonl").config == run.config
     assert read_run(REAL, ["engine.num_gpu_blocks=3000"]).config.engine.num_gpu_blocks == 3000
 

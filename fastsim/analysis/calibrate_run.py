@@ -111,9 +111,10 @@ def read_run(path: str | Path, sets: Sequence[str] = (), *, format: str | None =
             "but at least 10 were expected"
         )
     meta = _read_meta(path / META if path.is_dir() else path.parent / META)
-    settings, notes = _settings(meta)
+    settings = _settings(meta)
     given = load_spec(None, sets).settings
     base = with_values(Config(), settings | given)
+    notes = _differences(meta, base.engine.name)
     longest = int((trace.prompt_tokens.astype(np.int64) + trace.output_tokens).max())
     if "engine.max_model_len" not in settings | given and longest > base.engine.max_model_len:
         base = with_values(base, {"engine.max_model_len": longest})
@@ -164,25 +165,30 @@ def _find(meta: Mapping[str, Any], dotted: str) -> Any:
     return value
 
 
-def _settings(meta: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Settings by key, and notes on what the simulation does otherwise."""
+def _settings(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by key."""
     settings = {}
     for key, places in META_KEYS.items():
         value = next((found for place in places if (found := _find(meta, place)) is not None), None)
         if value is not None:
             settings[key] = KEYS[key].validate(value, META)
+    return settings
+
+
+def _differences(meta: Mapping[str, Any], engine: str) -> list[str]:
+    """Sentences on what the simulated engine does otherwise than the one that ran."""
     notes = []
     if version := _find(meta, "vllm_version"):
         notes.append(
-            f"vLLM {version} is simulated by the rules of {Config().engine.name} with the run's own settings "
+            f"vLLM {version} is simulated by the rules of {engine} with the run's own settings "
             "(engine.name chooses another)"
         )
-    if _find(meta, "resolved_config.scheduler_config.async_scheduling"):
+    if _find(meta, "resolved_config.scheduler_config.async_scheduling") and not engine.endswith("-async"):
         notes.append(
             "the run scheduled asynchronously (one step ahead); simulated is the synchronous scheduler, whose "
             "coefficients take in what the overlap hides"
         )
-    return settings, notes
+    return notes
 
 
 def _provenance(meta: Mapping[str, Any]) -> dict[str, str]:
