@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -17,16 +16,22 @@ SPEC = Path(__file__).parent.parent / "sweeps" / "million.toml"
 TOTAL = 1_048_576
 
 
-class Memory(threading.Thread):
-    """Samples the proportional set size of a process and its descendants."""
+class Watch(threading.Thread):
+    """Samples a process and its descendants: CPU time of each, and their proportional set size together.
+
+    Workers are children of a fork server, so the operating system's own accounting of children misses them.
+    """
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self.pid, self.peak_kib, self.done = pid, 0, threading.Event()
+        self.cpu_s: dict[int, float] = {}
 
     def run(self) -> None:
-        while not self.done.wait(0.5):
-            self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, _family(self.pid))))
+        while not self.done.wait(0.2):
+            family = _family(self.pid)
+            self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, family)))
+            self.cpu_s |= {pid: seconds for pid in family if (seconds := _cpu_s(pid)) is not None}
 
 
 def _family(pid: int) -> list[int]:
@@ -47,22 +52,29 @@ def _pss_kib(pid: int) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
+def _cpu_s(pid: int) -> float | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def run_sweep(count: int, workers: int, out: Path) -> tuple[float, float, float]:
     """CPU seconds, wall seconds, peak MiB of a sweep over `count` configurations (all of them: no --sample)."""
     command = [sys.executable, "-m", "fastsim", "sweep", str(SPEC), "--out", str(out), "--workers", str(workers)]
     if count < TOTAL:
         command += ["--sample", str(count)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    memory = Memory(process.pid)
-    memory.start()
+    watch = Watch(process.pid)
+    watch.start()
     if process.wait() != 0:
         raise SystemExit(f"the sweep failed: {' '.join(command)}")
-    memory.done.set()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu, time.monotonic() - start, memory.peak_kib / 1024
+    wall = time.monotonic() - start
+    watch.done.set()
+    watch.join()
+    return sum(watch.cpu_s.values()), wall, watch.peak_kib / 1024
 
 
 def main(tiny: bool, readme: bool, full: bool = False) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 ENGINES = {
-    "vllm-0.33.0": "fastsim.engines.vllm.golden",
-    "vllm-0.16.0": "fastsim.engines.vllm.golden",
-    "vllm-0.33.0-async": "fastsim.engines.vllm.golden",
+    "vllm-0.33.0": "fastsim.replay",
+    "vllm-0.16.0": "fastsim.replay",
+    "vllm-0.33.0-async": "fastsim.replay",
     "blis": "fastsim.engines.blis.golden",
     "vllm-rlt": "fastsim.engines.rlt.golden",
 }

@@ -1,6 +1,6 @@
 """The waiting loop: who is admitted in this step."""
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.blocks import cache_blocks, find_hits, take_blocks, take_hits
 from fastsim.engines.vllm.bypass import (
@@ -34,7 +34,7 @@ BYPASS_LIMIT = int(ScanEnd.BYPASS_LIMIT)
 SCAN_LIMIT = int(ScanEnd.SCAN_LIMIT)
 
 
-@helper
+@inlined
 def waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec):
     """VLLM's waiting loop: admit from the head of the queue until something stops it. Skipped after a preemption."""
     if st["preempted"] > 0:
@@ -52,7 +52,7 @@ def waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec):
         st["cap_bound"] = 1 if st["waiting"] > 0 else 0
 
 
-@helper
+@inlined
 def scan_waiting(cfg, st, tot, wl, req, q, blk, log, rec):
     """The loop itself: why it ended (ScanEnd). With `bypass`, one that does not fit is set aside, and on it goes."""
     cap = min(cfg["max_num_active_seqs"], st["cap"])

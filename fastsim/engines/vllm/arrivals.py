@@ -4,7 +4,7 @@ In a closed loop of N clients only the first N requests arrive by themselves; wh
 next request, after its think time.
 """
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.codes import NO_LIMIT
 
@@ -53,7 +53,7 @@ def _pop_arrival(st, q, log):
     return first
 
 
-@helper
+@inlined
 def next_arrival_us(st, q, log):
     """When the next request arrives; NEVER_ARRIVES if none will."""
     at = NEVER_ARRIVES

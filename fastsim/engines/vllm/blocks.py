@@ -5,7 +5,7 @@ request gives its blocks back in reverse; those without a hash go to the head of
 with one to the tail, so that they can be hit until they are taken.
 """
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.state import NONE
 
 ANONYMOUS = -1
@@ -111,7 +111,7 @@ def _forget_copy(blk, copy):
         blk.last_copy[slot] = before
 
 
-@helper
+@inlined
 def take_blocks(cfg, st, req, blk, count):
     """Take `count` blocks from the head of the free list; what they carried can no longer be hit."""
     st["free"] -= count

@@ -1,6 +1,6 @@
 """The front door, before every step: clients that give up, requests held back, arrivals."""
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.arrivals import client_sends_next, next_arrival_us, pop_next_arrival
 from fastsim.engines.vllm.blocks import free_blocks
@@ -19,7 +19,7 @@ NO_TIMEOUT = int(NO_LIMIT)
 NO_DEADLINE = int(NO_LIMIT)
 
 
-@helper
+@inlined
 def open_door(cfg, st, tot, wl, req, q, blk, log):
     """Deadlines, then those held at the door, then everybody who has arrived by now, by (arrival, index)."""
     if cfg["timeout_us"] != NO_TIMEOUT:
@@ -33,7 +33,7 @@ def open_door(cfg, st, tot, wl, req, q, blk, log):
     let_arrivals_in(cfg, st, tot, wl, req, q, log, st["now_us"])
 
 
-@helper
+@inlined
 def let_arrivals_in(cfg, st, tot, wl, req, q, log, until_us):
     """Everybody who has arrived by `until_us` comes to the door, by (arrival, index)."""
     while next_arrival_us(st, q, log) <= until_us:

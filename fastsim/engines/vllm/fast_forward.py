@@ -6,7 +6,7 @@ does the steps at once. Asynchronous: so many schedule() calls, and so many outp
 flight and of all new ones but the last.
 """
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.blocks import take_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, RunningCap
@@ -29,7 +29,7 @@ BLOCKS = int(ScanEnd.BLOCKS)
 SKIPPED = int(ScanEnd.SKIPPED)
 
 
-@helper
+@inlined
 def may_jump(cfg, st):
     """Whether the coming steps only decode, and scan the queue as vainly as the one just done.
 
@@ -53,7 +53,7 @@ def may_jump(cfg, st):
     return scan_end != SKIPPED
 
 
-@helper
+@inlined
 def steps_until_change(cfg, st, tot, q):
     """How many coming steps are certain to change nothing but lengths, time left out."""
     in_flight = st["in_flight"]  # who ends is known one call later
@@ -69,7 +69,7 @@ def steps_until_change(cfg, st, tot, q):
     return min(steps, _steps_until_short(cfg, st, q, steps))
 
 
-@helper
+@inlined
 def _steps_until_short(cfg, st, q, most):
     """Coming steps that the free blocks cover, at most `most`. A whole turn of the lanes takes a block a request."""
     block_size = cfg["block_size"]
@@ -90,7 +90,7 @@ def _steps_until_short(cfg, st, q, most):
     return steps
 
 
-@helper
+@inlined
 def arrival_stop_us(cfg, st, q, log):
     """The next arrival that could change a decision: none while the scan cannot come to it."""
     scan_end = st["scan_end"]
@@ -112,7 +112,7 @@ def arrival_stop_us(cfg, st, q, log):
     return next_arrival_us(st, q, log)
 
 
-@helper
+@inlined
 def _lane_sum(q, block_size, first, count):
     """Blocks that `count` < block_size steps from lane `first` take, and the sum over those steps of blocks taken."""
     taken = 0
@@ -127,7 +127,7 @@ def _lane_sum(q, block_size, first, count):
     return taken, area
 
 
-@helper
+@inlined
 def jump(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     """Do all steps up to the next change, if there are any."""
     steps = steps_until_change(cfg, st, tot, q)
@@ -150,7 +150,7 @@ def jump(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     after_steps(cfg, st, tot, q, done, 0)
 
 
-@helper
+@inlined
 def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
     """Steps of equal duration: closed form. Returns how many, and when the last schedule() call was."""
     decoders = st["clocked"]
@@ -184,7 +184,7 @@ def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
     return steps, last_call_us
 
 
-@helper
+@inlined
 def _count_jumped(st, tot, steps, duration_us):
     if st["in_flight"] > 0:
         st["gpu_us"] += duration_us

@@ -1,10 +1,10 @@
-"""Recorded cases of the real vLLM scheduler: read one, replay it, name the first difference."""
+"""Recorded cases of the real vLLM scheduler: read one, compare with it, name the first difference."""
 
 from typing import Any
 
 import numpy as np
 
-from fastsim.config import Config, EngineConfig, LatencyConfig, RunConfig, resolved
+from fastsim.config import Config, EngineConfig, LatencyConfig, RunConfig
 from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.recorder import STEP_COLUMNS
 from fastsim.workload import Workload
@@ -66,23 +66,10 @@ def case_workload(case: dict[str, Any]) -> Workload:
     )
 
 
-def verify_case(case: dict[str, Any], *, fast_forward: bool = False, record_steps: bool = True) -> str | None:
-    """Replay a recorded case: None when everything that must match does, else the first difference in one line."""
-    from fastsim.simulation import Records, record_of, run_recorded  # the floor above: only verification needs it
-
-    records = record_of(resolved(case_config(case)))
-    horizon_us = case["config"]["horizon_us"]
-    if horizon_us is not None:
-        records.engine["horizon_us"] = horizon_us
-    records.engine["detect_livelock"] = 0
-    outcome = run_recorded(
-        Records(records.engine, records.params),
-        case_workload(case),
-        fast_forward=fast_forward,
-        record_steps=record_steps,
-    )
-    difference = _step_difference(case, outcome.steps) if outcome.steps is not None else None
-    return difference or _request_difference(case, outcome.memory.log) or _total_difference(case, outcome.memory.totals)
+def first_difference(case: dict[str, Any], steps: list[Any] | None, log: Any, totals: Any) -> str | None:
+    """None when everything that must match does, else the first difference in one line."""
+    difference = _step_difference(case, steps) if steps is not None else None
+    return difference or _request_difference(case, log) or _total_difference(case, totals)
 
 
 def _step_difference(case: dict[str, Any], steps: list[Any]) -> str | None:

@@ -1,13 +1,13 @@
 """The running list, and the lanes and decode clock that stand for its members (see `state`)."""
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.state import NONE
 
 NO_END = 2**31 - 1
 """`clock_next_end` of an empty clock."""
 
 
-@helper
+@inlined
 def running_append(st, req, i):
     """Append `i` to the running list: the last place, the highest admission number."""
     tail = st["running_tail"]
@@ -23,7 +23,7 @@ def running_append(st, req, i):
     st["running"] += 1
 
 
-@helper
+@inlined
 def running_remove(st, req, i):
     """Take `i` out of the running list, wherever it stands."""
     before = req.run_prev[i]
@@ -39,7 +39,7 @@ def running_remove(st, req, i):
     st["running"] -= 1
 
 
-@helper
+@inlined
 def lane_insert(req, q, lane, i):
     """Insert `i` into a lane by admission number. Nearly always the last place, so search from the end."""
     after = NONE
@@ -62,7 +62,7 @@ def lane_insert(req, q, lane, i):
     req.lane[i] = lane
 
 
-@helper
+@inlined
 def lane_remove(req, q, i):
     """Take `i` out of its lane."""
     lane = req.lane[i]
@@ -80,7 +80,7 @@ def lane_remove(req, q, i):
     req.lane[i] = NONE
 
 
-@helper
+@inlined
 def on_clock(cfg, req, i):
     """Whether the counters of `i` are those of the decode clock."""
     lane = req.lane[i]
@@ -115,7 +115,7 @@ def final_length(cfg, wl, i):
     return min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"])
 
 
-@helper
+@inlined
 def enter_clock(cfg, st, tot, req, q, log, i):
     """A request that has just sampled a token (C == T - 1) starts to decode lazily.
 
@@ -206,7 +206,7 @@ def take_ended_off_clock(cfg, st, tot, wl, req, q, log):
             slot += 1
 
 
-@helper
+@inlined
 def _next_end(q, clocked):
     end = NO_END
     for slot in range(clocked):

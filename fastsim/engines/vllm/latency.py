@@ -1,9 +1,9 @@
 """The step-time model: base, per prefill token, per decode token, per context token of decoding requests."""
 
-from fastsim._jit import helper
+from fastsim._jit import inlined
 
 
-@helper
+@inlined
 def step_us(cfg, prefill_tokens, decode_tokens, context_tokens, moved_blocks):
     """Duration of a step in integer microseconds: IEEE double, summed left to right, truncated."""
     duration = (

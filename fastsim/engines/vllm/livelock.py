@@ -4,7 +4,9 @@
 (b) For `livelock_steps` steps no request has passed its own highest number of generated tokens.
 """
 
-from fastsim._jit import helper
+import numpy as np
+
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
@@ -20,7 +22,7 @@ NO_PROGRESS = 2
 GOING_ON = -1
 
 
-@helper
+@inlined
 def patience(cfg, st):
     """Steps without progress that end the run: given, or four times the tokens of the unfinished requests."""
     if cfg["livelock_steps"] > 0:
@@ -28,13 +30,13 @@ def patience(cfg, st):
     return max(LEAST_STEPS, 4 * st["alive_tokens"])
 
 
-@helper
+@inlined
 def steps_until_hopeless(cfg, st, tot):
     """Coming steps without progress that would end the run."""
     return patience(cfg, st) - (tot["steps"] - st["progress_step"])
 
 
-@helper
+@inlined
 def watch_progress(cfg, st, tot, wl, req, q, clocked):
     """After steps in which `clocked` requests decoded on the clock: in all modes but restart each of them progressed.
 
@@ -90,7 +92,7 @@ def find_livelock(cfg, st, tot, wl, req, q, blk, log):
 @helper
 def _mix(hashed, value):
     """One more value into a hash (multiply and rotate, int64 wrapping)."""
-    hashed = (hashed ^ value) * 6364136223846793005
+    hashed = (np.int64(hashed) ^ np.int64(value)) * np.int64(6364136223846793005)
     return hashed ^ (hashed >> 29)
 
 
@@ -113,7 +115,7 @@ def _state_hash(cfg, st, wl, req, blk):
     waiting = 0
     for i in range(wl.prompt_tokens.shape[0]):
         if req.heap_place[i] != NONE:
-            one = _mix(_mix(i + 1, req.num_tokens[i]), req.bypasses[i] + (req.swapped_blocks[i] << 20))
+            one = _mix(_mix(i + 1, req.num_tokens[i]), req.bypasses[i] + (np.int64(req.swapped_blocks[i]) << 20))
             waiting += _mix(one, req.num_computed_tokens[i])
     hashed = _mix(hashed, waiting)
     hashed = _mix(hashed, st["cap"] + (st["cap_preemptions"] << 20) + (st["hot_steps"] << 40))

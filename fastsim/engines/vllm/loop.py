@@ -1,6 +1,6 @@
 """The loop around the scheduler: arrivals, idle time, steps, the clock (synchronous scheduling)."""
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.door import next_deadline_us, open_door
@@ -44,7 +44,7 @@ def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
     return 0
 
 
-@helper
+@inlined
 def before_step(cfg, st, tot, q, log):
     """Stop, or (idle) advance the clock to the next arrival, or go on."""
     if st["unfinished"] == 0:
@@ -60,7 +60,7 @@ def before_step(cfg, st, tot, q, log):
     return GOING_ON
 
 
-@helper
+@inlined
 def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     """schedule(), the time it takes, update_from_output()."""
     schedule_step(cfg, st, tot, wl, req, q, blk, log, rec)
@@ -105,7 +105,7 @@ def count_scheduled_step(st, tot, duration):
     return prefill + decode
 
 
-@helper
+@inlined
 def may_jump_empty(cfg, st):
     """Whether the step just done ran nobody because the head of the queue cannot be admitted even alone."""
     return (

@@ -1,5 +1,6 @@
 """The arrays of a run: allocated for the largest configuration of a chunk, reused by all of them."""
 
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -30,21 +31,18 @@ class Memory(NamedTuple):
 
 def _zeros(fields: type[Any], sizes: dict[str, int], default: int) -> Any:
     """A NamedTuple of zeroed arrays, dtypes from its annotations."""
+    dtypes = _dtypes(fields)
+    return fields(**{name: np.zeros(sizes.get(name, default), dtypes[name]) for name in fields._fields})
+
+
+@cache
+def _dtypes(fields: type[Any]) -> dict[str, Any]:
     hints = get_type_hints(fields)
-    arrays = {}
-    for name in fields._fields:
-        dtype = hints[name].__args__[1].__args__[0]
-        arrays[name] = np.zeros(sizes.get(name, default), dtype)
-    return fields(**arrays)
+    return {name: hints[name].__args__[1].__args__[0] for name in fields._fields}
 
 
 def workload_arrays(offered: Offered) -> Workload:
     """The workload as kernels read it."""
-    groups = int(offered.prefix_group.max(initial=-1)) + 1
-    ends = np.zeros(groups, np.int32)
-    member = offered.prefix_group >= 0
-    shared = np.minimum(offered.prefix_tokens, offered.prompt_tokens)
-    np.maximum.at(ends, offered.prefix_group[member], shared[member])
     return Workload(
         arrival_us=offered.arrival_us,
         order=offered.arrival_order(),
@@ -56,9 +54,10 @@ def workload_arrays(offered: Offered) -> Workload:
         prefix_tokens=offered.prefix_tokens,
         think_us=offered.think_us,
         clients=np.array([offered.concurrency], np.int64),
-        group_parent=np.full(groups, -1, np.int32),
-        group_start_tokens=np.zeros(groups, np.int32),
-        group_end_tokens=ends,
+        # Copies, so that they are all writable: an array type that differs in this alone compiles the kernels again
+        group_parent=np.array(offered.group_parent, np.int32),
+        group_start_tokens=np.array(offered.group_start_tokens, np.int32),
+        group_end_tokens=np.array(offered.group_end_tokens, np.int32),
     )
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import PreemptionMode, Victim
@@ -32,14 +32,14 @@ SWAP = int(PreemptionMode.SWAP)
 WAITING = int(Status.WAITING)
 
 
-@helper
+@inlined
 def is_scheduled_decode(cfg, wl, req, i, tokens):
     """VLLM's split of the step's tokens: a decode is the one token that is missing, behind a computed prompt."""
     computed = req.num_computed_tokens[i]
     return tokens == 1 and computed + 1 == length(cfg, req, i) and computed >= wl.prompt_tokens[i]
 
 
-@helper
+@inlined
 def count_scheduled(cfg, st, wl, req, i, tokens, sign):
     """Add (sign 1) or take back (sign -1) an explicit request's tokens in this step's totals."""
     if is_scheduled_decode(cfg, wl, req, i, tokens):

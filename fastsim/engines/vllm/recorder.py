@@ -83,7 +83,7 @@ class Step:
 
 def recorded_steps(rec: Recorder, scalars: npt.NDArray[np.void]) -> list[Step]:
     """The record as a list of steps, repeated lists expanded."""
-    pairs = [(int(i), int(n)) for i, n in rec.scheduled[: int(scalars["rec_scheduled"])]]
+    pairs = list(map(tuple, rec.scheduled[: int(scalars["rec_scheduled"])].tolist()))
     preempted = rec.preempted[: int(scalars["rec_preempted"])].tolist()
     finished = rec.finished[: int(scalars["rec_finished"])].tolist()
     steps: list[Step] = []

@@ -1,6 +1,6 @@
 """How many may run: the fixed, the KV-safe ("auto") and the fed-back cap, and the window that backpressure watches."""
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.codes import FeedbackRule, RunningCap
 from fastsim.engines.vllm.windows import following, oldest_preemptions, oldest_step, push
 
@@ -26,7 +26,7 @@ def initial_cap(cfg, st, wl):
     return min(cfg["max_num_seqs"], max(1, st["usable"] // blocks_each))
 
 
-@helper
+@inlined
 def after_steps(cfg, st, tot, q, steps, preempted):
     """What watches steps sees `steps` more non-empty ones: one, or many that neither preempt nor change."""
     st["watched"] += steps
@@ -109,7 +109,7 @@ def _watch_door(cfg, st, q, preempted):
         st["door_window_size"] -= 1
 
 
-@helper
+@inlined
 def door_closed(cfg, st):
     """Whether backpressure holds: preemptions per non-empty step over the window, above the threshold."""
     threshold = cfg["backpressure_threshold"]

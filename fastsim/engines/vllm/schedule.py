@@ -1,6 +1,6 @@
 """One schedule() call: the running loop, then the waiting loop (vLLM v1 scheduler)."""
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.admission import waiting_loop
 from fastsim.engines.vllm.blocks import cache_blocks, take_blocks
 from fastsim.engines.vllm.codes import Victim
@@ -11,7 +11,7 @@ from fastsim.engines.vllm.state import NONE
 TAIL = int(Victim.TAIL)
 
 
-@helper
+@inlined
 def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
     """Decide this step: who runs how many tokens, who is preempted, who is admitted."""
     begin_step(cfg, st, req)
@@ -24,7 +24,7 @@ def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
     st["context_tokens"] += st["clock_context"] + st["clocked"] * st["clock"]
 
 
-@helper
+@inlined
 def begin_step(cfg, st, req):
     """Budgets and thresholds as they are at the start of a step."""
     st["token_budget"] = cfg["max_num_scheduled_tokens"]
@@ -63,7 +63,7 @@ def defers_prefill(cfg, st, req):
     return 0
 
 
-@helper
+@inlined
 def wanted_tokens(cfg, st, wl, req, i):
     """Tokens an explicit request asks for: all it misses, cut by the long-prefill threshold.
 
@@ -78,7 +78,7 @@ def wanted_tokens(cfg, st, wl, req, i):
     return tokens
 
 
-@helper
+@inlined
 def choose_clock(cfg, st, tot, wl, req, q, log):
     """Whether everybody on the clock will decode one token in this step; if not, write the counters out.
 
@@ -104,7 +104,7 @@ def choose_clock(cfg, st, tot, wl, req, q, log):
     st["use_clock"] = 1 if fits and st["running"] <= budget else 0
 
 
-@helper
+@inlined
 def _last_on_clock(cfg, st, req):
     i = st["running_tail"]
     while req.lane[i] == cfg["block_size"]:
@@ -112,7 +112,7 @@ def _last_on_clock(cfg, st, req):
     return req.admission_number[i]
 
 
-@helper
+@inlined
 def running_loop(cfg, st, tot, wl, req, q, blk, log, rec):
     """VLLM's loop over `running`: everybody who needs something in this step, in admission order.
 
@@ -135,7 +135,7 @@ def running_loop(cfg, st, tot, wl, req, q, blk, log, rec):
     st["batch_budget"] -= st["clocked"]
 
 
-@helper
+@inlined
 def visit_running(cfg, st, tot, wl, req, q, blk, log, rec, first_explicit, first_due):
     """Merge the explicit lane and the due lane by admission number; preempt where blocks are short."""
     st["visited"] = -1
@@ -171,7 +171,7 @@ def self_preemption_stops(cfg):
     return cfg["victim"] == TAIL or cfg["self_preemption_stops"]
 
 
-@helper
+@inlined
 def schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, i):
     """Schedule one explicit running request. False: the loop ends here."""
     if st["defer"] and req.mid_prefill[i]:
@@ -195,7 +195,7 @@ def schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, i):
     return True
 
 
-@helper
+@inlined
 def blocks_needed(cfg, req, i, tokens):
     """Blocks request `i` lacks to hold `tokens` tokens."""
     held = req.num_blocks[i]
@@ -205,7 +205,7 @@ def blocks_needed(cfg, req, i, tokens):
     return (tokens + cfg["block_size"] - 1) // cfg["block_size"] - held
 
 
-@helper
+@inlined
 def add_scheduled(cfg, st, wl, req, q, i, tokens):
     """Put an explicit request on this step's list."""
     req.scheduled[i] = tokens

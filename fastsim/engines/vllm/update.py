@@ -1,6 +1,6 @@
 """update_from_output(): counters advance, tokens are delivered, requests finish."""
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status, note_completion, record_gaps
 from fastsim.engines.vllm.arrivals import client_sends_next
 from fastsim.engines.vllm.blocks import free_blocks
@@ -11,7 +11,7 @@ RUNNING = int(Status.RUNNING)
 FINISHED = int(Status.FINISHED)
 
 
-@helper
+@inlined
 def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
     """Deliver this step's tokens at `end_us`; finish in scheduling order, which is that of the running list."""
     ends_on_clock = st["clocked"] > 0 and st["clock_next_end"] == st["clock"]
@@ -58,7 +58,7 @@ def _finish_clocked(cfg, st, tot, wl, req, q, log):
             slot += 1
 
 
-@helper
+@inlined
 def _note_progress(st, tot, req, i, generated):
     """Request `i` has that many tokens: more than ever before is progress."""
     if generated > req.max_generated_tokens[i]:
@@ -73,7 +73,7 @@ def note_finished(st, q, i):
     st["finished"] += 1
 
 
-@helper
+@inlined
 def _count_recomputed(tot, req, i, start, end):
     """Tokens start .. end - 1 were computed; those below the request's highest count ever, again."""
     highest = req.max_computed_tokens[i]
@@ -82,7 +82,7 @@ def _count_recomputed(tot, req, i, start, end):
     req.max_computed_tokens[i] = max(highest, end)
 
 
-@helper
+@inlined
 def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
     """One explicit scheduled request: C grows; if nothing is missing any more it gets a token."""
     grow_computed(tot, req, log, i)
@@ -134,7 +134,7 @@ def deliver_token(st, tot, wl, req, log, itl, i, length, end_us):
     _note_progress(st, tot, req, i, length - wl.prompt_tokens[i])
 
 
-@helper
+@inlined
 def count_gaps(st, tot, itl, gap_us, count):
     """Count inter-token gaps; equal ones of neighbouring steps reach the histogram together."""
     if gap_us == st["gap_us"]:

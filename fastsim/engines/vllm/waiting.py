@@ -6,7 +6,7 @@ the heap, with the least key. Under first come first served the list holds every
 
 import numpy as np
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.codes import QueueOrder
 from fastsim.engines.vllm.state import NONE
 
@@ -182,7 +182,7 @@ def withdraw(st, wl, req, q, log, i):
     req.swapped_blocks[i] = 0
 
 
-@helper
+@inlined
 def queue_front(st, q):
     """The request at the head of the waiting queue, or NONE."""
     if st["heap_size"] > 0:
