@@ -57,6 +57,8 @@ def _requests(rng, kind, block_size, blocks):
         if rng.random() < 0.03:
             prompt = (blocks + 1) * block_size  # can never be served
         output = rng.choice([0, 1, 2, 3, rng.randint(1, 5 * block_size), rng.randint(1, 10 * block_size)])
+        if kind == "endless" and rng.random() < 0.2:
+            output = rng.randint(1, 2 * blocks * block_size)  # may never fit
         group = rng.choice(shared)
         prefix = min(prompt, rng.randint(0, 5 * block_size)) if group else 0
         deadline = rng.choice([0, 0, 0, time_us + rng.randint(1, 3000)])

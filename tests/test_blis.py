@@ -152,6 +152,34 @@ def test_the_leak_is_a_livelock():
     assert spinning.totals["livelock_step"] == result.totals["livelock_step"]
 
 
+def test_nothing_completes_after_a_livelock():
+    """What is taken for a livelock is one: 100 times as many steps change nothing."""
+    found = 0
+    for kind, seed in ((kind, seed) for kind in ("endless", "leak") for seed in range(400)):
+        case = random_case(kind, seed)
+        case["config"] |= {"horizon_us": None, "max_steps": 2_000}
+        stopped = run_kernel(case)
+        if stopped.stop != Stop.LIVELOCK:
+            continue
+        found += 1
+        case["config"] |= {"horizon_us": 10**9, "max_steps": 100 * int(stopped.totals["steps"])}
+        spinning = run_kernel(case, fast_forward=False)
+        assert spinning.stop == Stop.MAX_STEPS, (kind, seed)
+        assert spinning.totals["completed"] == stopped.totals["completed"]
+        assert spinning.totals["livelock_step"] == stopped.totals["livelock_step"] == stopped.totals["steps"] - 1
+    assert found >= 20
+
+
+@pytest.mark.parametrize(("prompt", "completes"), [(100, False), (96, True)])
+def test_a_request_that_never_fits_is_a_livelock(prompt, completes):
+    """10 blocks of 16. A prompt that ends with a block is cached as a whole in its second life: then it takes none."""
+    workload = build_workload([0], [prompt], [100])
+    result = simulate_blis(BlisConfig(total_kv_blocks=10, horizon_us=None), workload)
+    assert result.stop == (Stop.DRAINED if completes else Stop.LIVELOCK)
+    assert result.totals["preemptions"] == (1 if completes else 3)
+    assert result.totals["completed"] == completes
+
+
 def test_a_batch_equals_single_runs():
     """Buffers are reset and enlarged on the way: a batch of very different configurations leaves no trace."""
     case = load("w7_shared_prefix__c00_base")
@@ -160,7 +188,7 @@ def test_a_batch_equals_single_runs():
         case_config(case, **changes)
         for changes in (
             {},
-            {"block_size": 8, "total_kv_blocks": 600, "cpu_kv_blocks": 50},
+            {"block_size": 8, "total_kv_blocks": 600, "kv_cpu_blocks": 50},
             {"max_num_seqs": 8},
             {"total_kv_blocks": 400, "long_prefill_token_threshold": 64},
             {"max_num_batched_tokens": 20},
@@ -187,7 +215,7 @@ def test_a_batch_equals_single_runs():
 
 def test_one_compilation_serves_all():
     simulate_blis(BlisConfig(), build_workload([0], [5], [5]))
-    run_blis(config_records([BlisConfig(), BlisConfig(cpu_kv_blocks=4)]), build_workload(np.array([3]), [5], (5,)))
+    run_blis(config_records([BlisConfig(), BlisConfig(kv_cpu_blocks=4)]), build_workload(np.array([3]), [5], (5,)))
     if hasattr(run_many, "signatures"):
         assert len(run_many.signatures) == 1
 

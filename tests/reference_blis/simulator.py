@@ -40,6 +40,7 @@ class Simulator:
         self.output_token_us = truncated(config.alpha[2])
         self.step_log = []
         self.livelock_step = self.livelock_us = -1
+        self.self_evictions = 0
         # counters
         self.steps = self.preemptions = self.injected = self.allocation_failures = 0
         self.total_input_tokens = self.total_output_tokens = 0
@@ -64,7 +65,7 @@ class Simulator:
                 break
             if kind == STEP and self.steps == self.config.max_steps:
                 self.stop = "max_steps"
-                left = [time for time, kind, *_ in self.events if kind == REQUEST_LEFT and time <= now]
+                left = [time for time, kind, *_ in self.events if kind == REQUEST_LEFT and time <= horizon]
                 self.clock_us = max([self.clock_us, *left])
                 break
             self.clock_us = now
@@ -99,6 +100,7 @@ class Simulator:
             return
         request.status = "waiting"
         request.waiting_since_us = now
+        self.self_evictions = 0
         self.waiting.append(request)
         self.waiting_peak = max(self.waiting_peak, len(self.waiting))
         if request.deadline_us > 0:
@@ -111,6 +113,7 @@ class Simulator:
         self.schedule(time_us, STEP)
 
     def time_out(self, now, request):
+        self.self_evictions = 0
         if request in self.running:
             self.running.remove(request)
         else:
@@ -132,17 +135,24 @@ class Simulator:
         duration_us = self.execute(now)
         self.cache.mirror(self.running)
         self.record_step(now, duration_us)
-        self.complete(now, duration_us)
+        finished = self.complete(now, duration_us)
         if self.running or self.waiting:
             self.schedule_step(now + duration_us)
+        preempted = self.preemptions - preemptions
         unchanged = (
-            not self.running
-            and not admitted
-            and preemptions == self.preemptions
+            not admitted
+            and not preempted
             and self.prefill_tokens + self.decode_tokens == 0
             and reloads == getattr(self.cache, "reloads", 0)
         )
-        if self.waiting and unchanged and not self.something_is_to_come():
+        # A request alone, too long for the cache: it takes every block and evicts itself, over and over.
+        plain_cache = not self.config.cpu_kv_blocks and not self.config.rollback_leak
+        if plain_cache and preempted == 1 and not self.running and not finished:
+            self.self_evictions += 1
+        elif preempted or finished or len(self.running) != 1:
+            self.self_evictions = 0
+        stuck = not self.running and (unchanged or self.self_evictions >= 3)
+        if self.waiting and stuck and not self.something_is_to_come():
             if self.livelock_step < 0:
                 self.livelock_step, self.livelock_us = self.steps - 1, now
             if self.config.horizon_us is None:
@@ -300,7 +310,9 @@ class Simulator:
             request.reported_e2e_us = request.ttft_us + sum(request.itls_us)
             self.total_output_tokens += request.generated
             self.schedule(now + duration_us, REQUEST_LEFT, request)
+        finished = len(self.running) - len(still_running)
         self.running = still_running
+        return finished
 
     def record_step(self, now, duration_us):
         self.step_log.append(

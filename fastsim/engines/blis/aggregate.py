@@ -42,7 +42,6 @@ AGGREGATE_DTYPE = np.dtype([(name, np.int64) for name in _COUNTS] + [(name, np.f
 """BLIS's metrics of one run; see `summarise_blis` for the populations."""
 
 
-
 @helper
 def _percentile(values, n, percent):
     """Linear interpolation at percent / 100 (n - 1) in sorted microseconds, as milliseconds; 0 of nothing."""

@@ -216,7 +216,7 @@ def drop_table(s, i, position):
 def release(cfg, st, s, i, tokens):
     """Give back the blocks of `i`, which hold its first `tokens` tokens: last block first, keys kept."""
     b = s.blocks
-    if cfg["cpu_kv_blocks"] == 0:
+    if cfg["kv_cpu_blocks"] == 0:
         block_size = cfg["block_size"]
         plain = (tokens - s.req.plain_start[i] + block_size - 1) // block_size
         if plain > 0:
@@ -236,7 +236,7 @@ def reset_blocks(cfg, st, s):
     b = s.blocks
     req = s.req
     block_size = cfg["block_size"]
-    tiered = cfg["cpu_kv_blocks"] > 0
+    tiered = cfg["kv_cpu_blocks"] > 0
     tables = 0
     keys = 0
     for i in range(req.table_len.shape[0]):

@@ -19,7 +19,7 @@ def new_blis_log(size: int) -> BlisLog:
 class Sizes(NamedTuple):
     """Lengths of the buffers whose need is not known beforehand; a run that needs more is repeated with more."""
 
-    segments: int = 4096
+    segments: int = 16384
     ranges: int = 256
     chains: int = 256
 
@@ -29,7 +29,7 @@ def new_state(wl: BlisWorkload, configs: npt.NDArray[Any], sizes: Sizes, log: Re
     n = len(wl.arrival_us)
     block_sizes = np.unique(configs["block_size"])
     smallest = int(block_sizes.min(initial=1 << 30))
-    tiered = bool((configs["cpu_kv_blocks"] > 0).any())
+    tiered = bool((configs["kv_cpu_blocks"] > 0).any())
     most_blocks = int(configs["total_kv_blocks"].max(initial=0))
     prompt_blocks = wl.prompt_tokens // smallest
     output_blocks = wl.output_tokens // smallest + 4
@@ -39,7 +39,7 @@ def new_state(wl: BlisWorkload, configs: npt.NDArray[Any], sizes: Sizes, log: Re
         tables += int((prompt_blocks + output_blocks).sum(dtype=np.int64))
         keys += int(output_blocks.sum(dtype=np.int64)) + sizes.chains
     longest = int((prompt_blocks + output_blocks).max(initial=1))
-    nodes = int(configs["cpu_kv_blocks"].max(initial=0))
+    nodes = int(configs["kv_cpu_blocks"].max(initial=0))
     blocks = dict.fromkeys(Blocks._fields, most_blocks) | {
         "ring": 2 * most_blocks + 2,
         "table": tables,

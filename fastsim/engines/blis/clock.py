@@ -26,7 +26,7 @@ def enter_clock(cfg, st, s, i, end_us):
     """The prefill of `i` ends at `end_us` with its first token. The clock shows the next step already."""
     block_size = cfg["block_size"]
     prompt = s.wl.prompt_tokens[i]
-    room = last_room(cfg, s, i) if cfg["cpu_kv_blocks"] > 0 else (s.req.plain_start[i] - prompt) % block_size
+    room = last_room(cfg, s, i) if cfg["kv_cpu_blocks"] > 0 else (s.req.plain_start[i] - prompt) % block_size
     lane = (st["phase"] + room) % block_size
     s.req.lane[i] = lane
     s.lists.lane_size[lane] += 1

@@ -20,7 +20,7 @@ _INTS = (
     "scheduler",
     "preemption_policy",
     "max_model_len",
-    "cpu_kv_blocks",
+    "kv_cpu_blocks",
     "block_transfer_us",  # moving one block from the CPU
     "rollback_leak",
     "horizon_us",
@@ -33,7 +33,7 @@ CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _INTS] + [(name, np.float6
 """One configuration as the kernels read it. `horizon_us` and `max_steps` are NO_LIMIT when there is none."""
 
 _LONGEST_US = 2**40
-_MOST = {"total_kv_blocks": 2**30, "block_size": 2**20, "cpu_kv_blocks": 2**30}
+_MOST = {"total_kv_blocks": 2**30, "block_size": 2**20, "kv_cpu_blocks": 2**30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class BlisConfig:
     scheduler                              fcfs, sjf, priority-fcfs or reverse-priority
     preemption_policy                      fcfs or priority
     max_model_len                 tokens   longer requests are dropped; 0: none is
-    cpu_kv_blocks                 blocks   CPU tier; 0: none
+    kv_cpu_blocks                 blocks   CPU tier; 0: none
     kv_transfer_bandwidth         tok/us   of reloading from the CPU tier
     kv_transfer_base_latency_us   us       of reloading one block
     alpha                         us       queueing: base and per prompt token; then per output token
@@ -79,7 +79,7 @@ class BlisConfig:
     scheduler: str = "fcfs"
     preemption_policy: str = "fcfs"
     max_model_len: int = 0
-    cpu_kv_blocks: int = 0
+    kv_cpu_blocks: int = 0
     kv_transfer_bandwidth: float = 100.0
     kv_transfer_base_latency_us: int = 0
     alpha: tuple[float, float, float] = (232.46, 1.75, 3357.44)
@@ -93,7 +93,7 @@ class BlisConfig:
         positive = ("total_kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens")
         for name in positive:
             _check_integer(name, getattr(self, name), 1, _MOST.get(name, 2**31 - 1))
-        for name in ("long_prefill_token_threshold", "max_model_len", "cpu_kv_blocks", "kv_transfer_base_latency_us"):
+        for name in ("long_prefill_token_threshold", "max_model_len", "kv_cpu_blocks", "kv_transfer_base_latency_us"):
             _check_integer(name, getattr(self, name), 0, _MOST.get(name, 2**31 - 1))
         for name in ("horizon_us", "max_steps"):
             if getattr(self, name) is not None:

@@ -1,7 +1,7 @@
 """Jumping over steps that change nothing but lengths.
 
-After a step that tried to admit and neither admitted, finished, evicted nor passed over anybody, while everybody
-decodes, the next steps are all alike until one of the events in `steps_until_change`. Only counts of blocks are taken
+After a step that tried to admit but neither admitted, finished, evicted nor passed over anybody, and in which everybody
+decoded, the next steps are all alike until one of the events in `steps_until_change`. Only counts of blocks are taken
 in such a stretch, so they can be taken at once.
 
 Admission that failed for the head's blocks keeps failing: free blocks only become fewer, and a lost prefix hit makes

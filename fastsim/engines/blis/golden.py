@@ -9,13 +9,15 @@ from fastsim.engines.blis.engine import BlisResult, simulate_blis
 from fastsim.engines.blis.inputs import BlisWorkload, build_workload
 
 _TOLERANCE = 1e-9
+_KEYS = {"cpu_kv_blocks": "kv_cpu_blocks"}
 _COLUMNS = {"ttft_us": "ttft_us", "e2e_us": "e2e_us", "sched_delay_us": "scheduling_delay_us"}
 
 
 def case_config(case: dict[str, Any], **changes: Any) -> BlisConfig:
     """Configuration of a recorded case, with `changes`."""
-    latency = case["latency"]
-    return BlisConfig(**{**case["config"], "alpha": tuple(latency["alpha"]), "beta": tuple(latency["beta"]), **changes})
+    keys = {_KEYS.get(key, key): value for key, value in case["config"].items()}
+    latency = {name: tuple(case["latency"][name]) for name in ("alpha", "beta")}
+    return BlisConfig(**{**keys, **latency, **changes})
 
 
 def case_workload(case: dict[str, Any]) -> BlisWorkload:

@@ -22,8 +22,8 @@ from fastsim.engines.blis.preemption import stop_running
 from fastsim.engines.blis.queue import push_back
 from fastsim.engines.blis.reset import finish_run, reset_run
 from fastsim.engines.blis.schedule import (
+    can_decode_at_once,
     decode_everybody,
-    everybody_decodes,
     schedule_running,
     schedule_waiting,
     start_step,
@@ -67,6 +67,7 @@ def enqueue(cfg, st, s, tot):
         tot["timed_out"] += 1
         return
     push_back(cfg, st, s, tot, i)
+    st["self_evictions"] = 0
     if deadline_us > 0:
         heap_push(s.deadlines, i, deadline_us, st["enqueued"])
         st["enqueued"] += 1
@@ -80,6 +81,7 @@ def time_out(cfg, st, s, tot):
     """A client gives up: its request leaves the queue or the batch."""
     i = heap_first(s.deadlines)
     st["now_us"] = heap_first_key(s.deadlines)
+    st["self_evictions"] = 0
     heap_remove(s.deadlines, i)
     if s.log.status[i] == RUNNING:
         at = 0
@@ -103,8 +105,8 @@ def run_step(cfg, st, s, tot, itl):
     if st["running"] == 0 and s.waiting.size[0] == 0:
         return False
     start_step(cfg, st)
-    if everybody_decodes(cfg, st) and s.lists.lane_size[st["phase"]] <= st["free"]:
-        decode_everybody(st, s)
+    if can_decode_at_once(cfg, st, s):
+        decode_everybody(cfg, st, s, tot)
     else:
         schedule_running(cfg, st, s, tot)
     if st["preempted"] == 0:
@@ -117,24 +119,35 @@ def run_step(cfg, st, s, tot, itl):
         return False
     st["step_pending"] = 1
     st["step_us"] = st["now_us"] + st["step_time_us"]
-    if is_livelock(st, s):
+    if is_livelock(cfg, st, s):
         if tot["livelock_step"] == NEVER:
             tot["livelock_step"] = tot["steps"] - 1
             tot["livelock_us"] = st["now_us"]
             tot["livelock_kind"] = 1
         if cfg["horizon_us"] == NO_LIMIT:
+            st["end_us"] = max(st["end_us"], st["now_us"])
             return True
     fast_forward(cfg, st, s, tot)
     return False
 
 
 @helper
-def is_livelock(st, s):
-    """Whether nothing runs, nothing is to come and this step changed nothing: the next one will find the same state."""
-    changed = st["admitted"] > 0 or st["preempted"] > 0 or st["reloaded"] > 0 or st["finished"] > 0
+def is_livelock(cfg, st, s):
+    """Whether the engine is in a state that it has been in before, and nothing is to come.
+
+    Either nothing runs and this step changed nothing; or a request that is too long has, for the third time in a row,
+    alone and with nobody else joining or leaving, taken every block and evicted itself. All blocks are its own then,
+    and its prompt was either computed or cached as a whole, so that after two such lives the third is like one of them.
+    """
+    idle = st["running"] == 0 and st["finished"] == 0
+    if idle and st["preempted"] == 1 and cfg["kv_cpu_blocks"] == 0 and not cfg["rollback_leak"]:
+        st["self_evictions"] += 1
+    elif st["running"] != 1 or st["preempted"] > 0 or st["finished"] > 0:
+        st["self_evictions"] = 0
+    changed = st["admitted"] > 0 or st["preempted"] > 0 or st["reloaded"] > 0
     return (
-        not changed
-        and st["running"] == 0
+        idle
+        and (not changed or st["self_evictions"] >= 3)
         and st["arrival_cursor"] == s.wl.order.shape[0]
         and s.queueing.size[0] == 0
         and s.deadlines.size[0] == 0

@@ -53,7 +53,7 @@ def mirror(cfg, st, s):
             if node != NONE:
                 cpu_touch(st, t, node)
                 continue
-            if st["cpu_size"] == cfg["cpu_kv_blocks"]:
+            if st["cpu_size"] == cfg["kv_cpu_blocks"]:
                 node = st["cpu_head"]
                 t.key_node[t.node_key[node]] = NONE
                 _cpu_unlink(st, t, node)

@@ -32,7 +32,7 @@ def reset_run(cfg, st, s, itl):
     heap_reset(s.deadlines)
     reset_blocks(cfg, st, s)
     reset_gaps(st, s.gaps)
-    if cfg["cpu_kv_blocks"] > 0:
+    if cfg["kv_cpu_blocks"] > 0:
         reset_tier(st, s)
 
 
@@ -66,6 +66,9 @@ def finish_run(cfg, st, s, tot, itl, stop):
     finish_gaps(st, s.gaps, tot, itl)
     tot["end_us"] = st["end_us"]
     tot["usable_blocks"] = cfg["total_kv_blocks"]
+    tot["cap_min"] = cfg["max_num_seqs"]
+    tot["cap_final"] = cfg["max_num_seqs"]
+    tot["cap_steps"] = cfg["max_num_seqs"] * (tot["steps"] - tot["empty_steps"])
     if s.wl.order.shape[0] > 0:
         tot["first_arrival_us"] = s.wl.arrival_us[s.wl.order[0]]
     ended = tot["completed"] + tot["timed_out"] + tot["unservable"]

@@ -49,6 +49,7 @@ SCALARS_DTYPE = np.dtype(
             "keys",  # regular keys; irregular ones are numbered from here
             "hits",
             "misses",
+            "self_evictions",  # in a row, by a request that ran alone
             # CPU tier
             "chains",  # irregular keys so far
             "cpu_size",

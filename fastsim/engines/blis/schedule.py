@@ -3,7 +3,15 @@
 from fastsim._jit import helper
 from fastsim.engines.blis.blocks import allocate_prompt, allocate_token, cached_prefix, nothing_cached, take_plain
 from fastsim.engines.blis.clock import progress_of
-from fastsim.engines.blis.codes import BLOCKED_BLOCKS, BLOCKED_CAP, BLOCKED_EMPTY, NONE, NOT_BLOCKED, RUNNING
+from fastsim.engines.blis.codes import (
+    BLOCKED_BLOCKS,
+    BLOCKED_CAP,
+    BLOCKED_EMPTY,
+    NONE,
+    NOT_BLOCKED,
+    PREEMPTION_FCFS,
+    RUNNING,
+)
 from fastsim.engines.blis.heap import heap_first, heap_remove
 from fastsim.engines.blis.preemption import choose_victim, preempt
 from fastsim.engines.blis.tier import tier_allocate_prompt, tier_allocate_token
@@ -26,15 +34,32 @@ def everybody_decodes(cfg, st):
     """Whether each running request will be given one token, and no block has to be named."""
     return (
         cfg["fast_forward"] != 0
-        and cfg["cpu_kv_blocks"] == 0
+        and cfg["kv_cpu_blocks"] == 0
         and st["prefilling"] == 0
         and st["running"] <= cfg["max_num_batched_tokens"]
     )
 
 
 @helper
-def decode_everybody(st, s):
-    """One token for each running request at once. Which of them takes which new block is of no consequence."""
+def can_decode_at_once(cfg, st, s):
+    """Whether `decode_everybody` may stand for the walk through the running list.
+
+    Where blocks are missing, it may if victims come from the tail: none of them has been given a block in this step.
+    """
+    enough = s.lists.lane_size[st["phase"]] <= st["free"]
+    evicts_tail = cfg["preemption_policy"] == PREEMPTION_FCFS and not cfg["rollback_leak"]
+    return everybody_decodes(cfg, st) and (enough or evicts_tail)
+
+
+@helper
+def decode_everybody(cfg, st, s, tot):
+    """One token for each running request at once, after evicting from the tail until the blocks suffice.
+
+    Which of them takes which new block is of no consequence, nor whether a victim's blocks reach the tail of the free
+    list before or after others are taken from its head.
+    """
+    while s.lists.lane_size[st["phase"]] > st["free"]:
+        preempt(cfg, st, s, tot, st["running"] - 1)
     blocks = s.lists.lane_size[st["phase"]]
     take_plain(st, s.blocks, blocks)
     st["misses"] += blocks
@@ -55,7 +80,7 @@ def chunk(cfg, tokens, budget):
 def schedule_running(cfg, st, s, tot):
     """Give running requests their tokens one by one, evicting others, or themselves, where a block is missing."""
     while True:
-        if cfg["cpu_kv_blocks"] == 0:
+        if cfg["kv_cpu_blocks"] == 0:
             decode_those_with_room(st, s)
         if st["cursor"] >= st["running"] or st["budget"] <= 0:
             return
@@ -93,7 +118,7 @@ def decode_those_with_room(st, s):
 @helper
 def allocate_running(cfg, st, s, i, n):
     """Blocks for the next `n` tokens of a running request; one token when it decodes."""
-    tiered = cfg["cpu_kv_blocks"] > 0
+    tiered = cfg["kv_cpu_blocks"] > 0
     position = progress_of(st, s, i)
     if s.req.lane[i] != NONE:
         if tiered:
@@ -113,7 +138,7 @@ def schedule_waiting(cfg, st, s, tot):
         cached_prefix(st, s, i)
         start = st["cached"] * cfg["block_size"]
         n = chunk(cfg, s.wl.prompt_tokens[i] - start, st["budget"])
-        if cfg["cpu_kv_blocks"] > 0:
+        if cfg["kv_cpu_blocks"] > 0:
             allocated = tier_allocate_prompt(cfg, st, s, i, start, start + n)
         else:
             allocated = allocate_prompt(cfg, st, s, i, start, start + n)

@@ -9,6 +9,7 @@ from fastsim.engines.blis.heap import heap_remove
 from fastsim.engines.blis.lru import mirror
 from fastsim.engines.blis.preemption import end_life
 from fastsim.engines.blis.tier import tier_allocate_token
+from fastsim.engines.outputs import note_completion
 
 
 @helper
@@ -56,7 +57,7 @@ def execute_step(cfg, st, s, tot):
             s.req.progress[i] = s.req.computed[i]
             if s.req.progress[i] == s.wl.prompt_tokens[i]:
                 enter_clock(cfg, st, s, i, end_us)
-    if cfg["cpu_kv_blocks"] > 0:
+    if cfg["kv_cpu_blocks"] > 0:
         mirror(cfg, st, s)
 
 
@@ -116,7 +117,7 @@ def finish(cfg, st, s, tot, itl, i):
     progress = progress_of(st, s, i)
     slots = progress
     if s.wl.output_tokens[i] > 0:
-        if cfg["cpu_kv_blocks"] > 0:
+        if cfg["kv_cpu_blocks"] > 0:
             allocated = tier_allocate_token(cfg, st, s, i, progress, st["clock"])
         else:
             allocated = allocate_token(cfg, st, s, i, progress, st["phase"])
@@ -136,6 +137,7 @@ def finish(cfg, st, s, tot, itl, i):
     release(cfg, st, s, i, slots)
     st["total_output_tokens"] += generated
     tot["completed"] += 1
+    note_completion(tot, end_us)
     log = s.log
     log.status[i] = FINISHED
     log.finish_us[i] = end_us
