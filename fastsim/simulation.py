@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, Step, new_recorder, recorded_steps
 from fastsim.engines.vllm.records import config_records
 from fastsim.engines.vllm.state import Workload as WorkloadArrays
+from fastsim.families import Left, Others, mixed_rows, other_records, run_one
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS, named_values, new_rows
 from fastsim.metrics.params import params_records
 from fastsim.metrics.summary import scratch_size, summarise
@@ -35,10 +36,14 @@ RECORD_CAPACITY = 4096
 
 @dataclass(frozen=True)
 class Records:
-    """Configurations as kernels read them: `engine` (CONFIG_DTYPE) and `params` (PARAMS_DTYPE), shape (count,)."""
+    """Configurations as kernels read them: `engine` (CONFIG_DTYPE) and `params` (PARAMS_DTYPE), shape (count,).
+
+    `others` holds the records of those that are not vLLM's, whose `engine` then means nothing.
+    """
 
     engine: npt.NDArray[np.void]
     params: npt.NDArray[np.void]
+    others: Others | None = None
 
     def __len__(self) -> int:
         return len(self.engine)
@@ -67,7 +72,8 @@ class Result:
     workload
         The requests it was given.
     metrics
-        One result row as a dict by column name; None for null.
+        One result row as a dict by column name; None for null. With `blis` and `vllm-rlt` also what only that engine
+        reports, its names behind `blis_` and `rlt_`.
     requests
         Per-request results (`RequestLog`), arrays of shape (num_requests,).
     totals
@@ -133,7 +139,7 @@ def engine_records(grid: Any, start: int, stop: int) -> Records:
     def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
         return np.asarray(grid.take(key, indices, encode))
 
-    return Records(config_records(take, stop - start), params_records(take, stop - start))
+    return _records(take, stop - start)
 
 
 def record_of(config: Config) -> Records:
@@ -143,11 +149,24 @@ def record_of(config: Config) -> Records:
     def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
         return np.array([encode(filled.value(key))])
 
-    return Records(config_records(take, 1), params_records(take, 1))
+    return _records(take, 1)
+
+
+def _records(take: Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]], count: int) -> Records:
+    params = params_records(take, count)
+    return Records(config_records(take, count), params, other_records(take, params))
 
 
 def simulate_chunk(workload: Workload, records: Records, *, fast_forward: bool = True) -> Rows:
     """Rows of many configurations over one workload, in the order of `records`."""
+    if records.others is not None:
+
+        def vllm_rows(places: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+            mine = Records(records.engine[places], records.params[places])
+            rows = simulate_chunk(workload, mine, fast_forward=fast_forward)
+            return rows.floats, rows.ints
+
+        return Rows(*mixed_rows(workload, records.others, records.params, vllm_rows, fast_forward))
     arrays = workload_arrays(workload)
     engine = records.engine.copy()
     engine["fast_forward"] = fast_forward
@@ -191,7 +210,7 @@ def simulate(
     return Result(
         config=resolved(config),
         workload=offered,
-        metrics=named_values(outcome.floats[0], outcome.ints[0]),
+        metrics=named_values(outcome.floats[0], outcome.ints[0]) | outcome.own,
         requests=outcome.memory.log,
         totals={name: int(outcome.memory.totals[name][0]) for name in outcome.memory.totals.dtype.names or ()},
         steps=outcome.steps,
@@ -201,19 +220,30 @@ def simulate(
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run with everything it left in memory."""
+    """A run with everything it left in memory. `own`: metrics that only its engine has."""
 
-    memory: Memory
+    memory: Memory | Left
     floats: npt.NDArray[np.float64]
     ints: npt.NDArray[np.int64]
     steps: list[Step] | None
     kernel_ms: float
+    own: dict[str, Any] = field(default_factory=dict)
 
 
 def run_recorded(
     records: Records, workload: Workload, *, fast_forward: bool, record_steps: bool, repeat: int = 1
 ) -> Outcome:
     """Run one configuration and keep its memory; the recorder grows until the run fits."""
+    if records.others is not None:
+        left, floats, ints, own, kernel_ms = run_one(
+            workload,
+            records.others,
+            records.params,
+            fast_forward=fast_forward,
+            record_steps=record_steps,
+            repeat=repeat,
+        )
+        return Outcome(left, floats, ints, None, kernel_ms, own)
     arrays = workload_arrays(workload)
     engine = records.engine.copy()
     engine["fast_forward"] = fast_forward

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fastsim.config.engine_blis import BlisKnobs
+from fastsim.config.engine_rlt import RltKnobs
 from fastsim.config.model import Model, Natural, Pause, Positive, Share
 
 EngineName = Literal["vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "blis", "vllm-rlt"]
@@ -22,7 +24,7 @@ class EngineConfig(Model):
 
     # --- KV cache and batch ---
     num_gpu_blocks: Positive | None = None
-    """KV blocks on the GPU, vLLM's null block included: usable are one fewer. Required."""
+    """KV blocks on the GPU, vLLM's null block included: under vLLM, usable are one fewer. Required."""
     block_size: Positive = 16
     """Tokens per KV block."""
     max_num_seqs: Positive = 256
@@ -128,7 +130,11 @@ class EngineConfig(Model):
     thrash_threshold: Share = 0.1
     """Recomputed share of scheduled tokens above which a run is called thrashing."""
 
+    # --- other engines ---
+    blis: BlisKnobs = BlisKnobs()
+    rlt: RltKnobs = RltKnobs()
+
     @property
     def usable_blocks(self) -> int:
-        """Blocks that requests can hold: all but the null block (vLLM)."""
-        return (self.num_gpu_blocks or 1) - 1
+        """Blocks that requests can hold: under vLLM all but the null block."""
+        return (self.num_gpu_blocks or 1) - self.name.startswith("vllm-0")

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fastsim.config.engine import EngineConfig
-from fastsim.config.model import Coefficient, Duration, Model, Pause, type_integer
+from fastsim.config.engine_rlt import RltLatency
+from fastsim.config.model import Coefficient, Duration, Model, Pause, a_list, type_integer
 from fastsim.config.workload import WorkloadConfig
 
 
@@ -22,6 +23,9 @@ class LatencyConfig(Model):
     """Per token already computed of the step's decoding requests."""
     frontend_us: Coefficient = 0.0
     """Fixed overhead outside the engine, added to TTFT and E2E."""
+    alpha: Annotated[tuple[Coefficient, ...], a_list, Field(min_length=3, max_length=3)] = (232.46, 1.75, 3357.44)
+    """BLIS's three, us: before the queue a base and per prompt token; per output token, reported but not on the clock."""
+    rlt: RltLatency = RltLatency()
 
 
 class RunConfig(Model):

@@ -11,6 +11,7 @@ from typing import Any
 from fastsim.config.derived import default_arrival, default_queue_order
 from fastsim.config.model import shown
 from fastsim.config.models import Config
+from fastsim.config.rules_engines import FAMILY_EFFECTS, FAMILY_RULES
 from fastsim.errors import InputError
 
 VLLM_ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async")
@@ -77,6 +78,7 @@ ENGINE_RULES = (
         lambda order, aging: order != "aging" or aging > 0,
         "engine.aging_per_s = {1}, but a number above 0 was expected with engine.queue_order = {0}",
     ),
+    *(Rule(*parts) for parts in FAMILY_RULES),
 )
 
 LENGTH_NEEDS = {
@@ -259,12 +261,6 @@ def _arrival(name: str, kinds: tuple[str, ...]) -> Effect:
 EFFECTS: tuple[Effect, ...] = (
     _engine("swap_space_blocks swap_us_per_block", "preemption_mode", lambda mode: mode == "swap", "nothing swaps"),
     _engine("projection overcommit", "admission", lambda kind: kind == "projected", "admission is greedy"),
-    _engine(
-        "admission_scan_limit max_admission_bypasses count_restores blocked_checks_limit",
-        "bypass",
-        bool,
-        "engine.bypass is off",
-    ),
     _engine("slot_preempt_preflight", "slot_preempt", bool, "engine.slot_preempt is off"),
     _engine("aging_per_s", "queue_order", lambda order: order == "aging", "engine.queue_order is not aging"),
     _engine(
@@ -294,8 +290,9 @@ EFFECTS: tuple[Effect, ...] = (
         lambda turns: turns > 1,
         "workload.sessions.turns is 1",
     ),
-    _arrival("rate_per_s", ("poisson", "gamma", "constant")),
+    _arrival("rate_per_s", ("poisson", "gamma", "constant", "blis_rate")),
     _arrival("cv", ("gamma",)),
     _arrival("spike_requests", ("spikes",)),
     _arrival("spike_interval_s", ("spikes",)),
+    *(Effect(*parts) for parts in FAMILY_EFFECTS),
 )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from fastsim.config.model import Duration, Model, Natural, Pause, Positive, Share, a_list, type_integer
 
-ArrivalKind = Literal["poisson", "gamma", "constant", "all_at_once", "spikes", "closed_loop", "trace"]
+ArrivalKind = Literal["poisson", "gamma", "constant", "blis_rate", "all_at_once", "spikes", "closed_loop", "trace"]
 LengthDist = Literal["constant", "uniform", "normal", "lognormal", "empirical", "trace"]
 TraceFormat = Literal[
     "plain",
@@ -36,7 +36,7 @@ class ArrivalConfig(Model):
     kind: ArrivalKind | None = None
     """None: closed_loop if `workload.concurrency` is set, else trace if `workload.trace` is, else poisson."""
     rate_per_s: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 10.0
-    """Requests per second of poisson, gamma and constant."""
+    """Requests per second of poisson, gamma, constant and blis_rate (constant gaps of whole us, as BLIS cuts them)."""
     cv: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = 1.0
     """Coefficient of variation of gamma gaps: 1 is poisson, above 1 is burstier."""
     spike_requests: Positive = 50

@@ -16,7 +16,8 @@ RANDOM_ARRIVALS = ("poisson", "gamma")
 def arrivals_us(config: ArrivalConfig, draws: Draws) -> Floats:
     """Arrival times in microseconds as floats, not yet scaled or truncated; shape (count,).
 
-    Gaps come before arrivals, so the first request of poisson, gamma and constant arrives one gap after 0.
+    Gaps come before arrivals, so the first request of poisson, gamma, constant and blis_rate arrives one gap after 0.
+    BLIS's `--rate` divides by a rate per microsecond and truncates: 10 per second are gaps of 99,999 us.
     """
     index = np.arange(draws.count, dtype=np.float64)
     gap_us = 1e6 / config.rate_per_s
@@ -28,6 +29,8 @@ def arrivals_us(config: ArrivalConfig, draws: Draws) -> Floats:
             return np.cumsum((gap_us / shape) * draws.gamma("gamma_gaps", shape))
         case "constant":
             return (index + 1.0) * gap_us
+        case "blis_rate":
+            return (index + 1.0) * int(1.0 / (config.rate_per_s / 1e6))
         case "spikes":
             return np.floor(index / config.spike_requests) * (config.spike_interval_s * 1e6)
         case "all_at_once" | "closed_loop":

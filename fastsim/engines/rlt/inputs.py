@@ -154,17 +154,9 @@ def group_page_keys(
 def workload_for(workload: Workload, config: RltConfig) -> RltWorkload:
     """The engine's view of a workload: submission order, declared limits, page keys if the configuration caches.
 
-    A request without a declared limit declares its output. Raises InputError for a closed loop.
+    Raises InputError as `open_loop` does.
     """
-    if workload.concurrency:
-        raise InputError(f"workload.concurrency = {workload.concurrency}: engine vllm-rlt expects an open loop, 0")
-    result = build_workload(
-        workload.arrival_us,
-        workload.prompt_tokens,
-        workload.output_tokens,
-        workload.priority,
-        max_tokens=np.maximum(workload.max_tokens, workload.output_tokens),
-    )
+    result = open_loop(workload)
     if not config.prefix_caching:
         return result
     order = result.source
@@ -172,3 +164,21 @@ def workload_for(workload: Workload, config: RltConfig) -> RltWorkload:
         workload.prompt_tokens[order], workload.prefix_group[order], workload.prefix_tokens[order], config.block_size
     )
     return result._replace(key_start=start, page_keys=keys)
+
+
+def open_loop(workload: Workload) -> RltWorkload:
+    """The engine's view of a workload without prefix caching; a request without a declared limit declares its output.
+
+    Raises InputError for a closed loop, and when prefix groups extend each other.
+    """
+    if not workload.groups.is_flat:
+        raise InputError("workload: its prefix groups form a tree, but engine vllm-rlt expects groups that stand alone")
+    if workload.concurrency:
+        raise InputError(f"workload.concurrency = {workload.concurrency}: engine vllm-rlt expects an open loop, 0")
+    return build_workload(
+        workload.arrival_us,
+        workload.prompt_tokens,
+        workload.output_tokens,
+        workload.priority,
+        max_tokens=np.maximum(workload.max_tokens, workload.output_tokens),
+    )

@@ -83,6 +83,10 @@ def reset_totals(cfg, st, s, totals, extra, itl):
     totals["itl_sum_us"] = 0
     totals["itl_max_us"] = 0
     totals["usable_blocks"] = cfg["num_blocks"]
+    totals["last_completion_us"] = max(totals["first_arrival_us"], 0)
+    totals["last_preemption_us"] = NEVER
+    totals["starved_gap_us"] = 0
+    totals["starved_at_us"] = 0
     extra["resumptions"] = 0
     extra["slot_preemptions"] = 0
     extra["grow_preemptions"] = 0
@@ -103,7 +107,9 @@ def account_step(cfg, st, totals, extra, stage, step_us):
     """Book a step of `step_us` microseconds that has been scheduled and not yet updated."""
     used = cfg["num_blocks"] - free_blocks(cfg, st)
     totals["steps"] += 1
-    totals["preemptions"] += st["slot_preemptions"] + st["grow_preemptions"]
+    if st["slot_preemptions"] + st["grow_preemptions"] > 0:
+        totals["preemptions"] += st["slot_preemptions"] + st["grow_preemptions"]
+        totals["last_preemption_us"] = st["now_us"]
     totals["swapped_out_blocks"] += st["moved_out_blocks"]
     totals["swapped_in_blocks"] += st["moved_in_blocks"]
     totals["ineffective_preemptions"] += st["ineffective_preemptions"]

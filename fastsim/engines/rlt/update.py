@@ -1,7 +1,7 @@
 """What a batch has done once it has run, and how long that took."""
 
 from fastsim._jit import helper
-from fastsim.engines.outputs import record_gaps
+from fastsim.engines.outputs import note_completion, record_gaps
 from fastsim.engines.rlt.codes import (
     CODA,
     FINISHED,
@@ -92,6 +92,7 @@ def deliver_token(cfg, st, s, totals, itl, i, end_us):
     log.finish_us[i] = end_us
     st["unfinished"] -= 1
     totals["completed"] += 1
+    note_completion(totals, end_us)
     note(st, s.tape, NOTE_FINISHED, i, NOTHING, NOTHING, NOTHING)
 
 
