@@ -4,7 +4,7 @@ After vLLM's `EngineCore.step_with_batch_queue`: a batch is scheduled before the
 flight", is known. What a request is while a token of it is in flight stands in `flight`.
 """
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.door import open_door
@@ -52,13 +52,13 @@ def run_async(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
     return 0
 
 
-@helper
+@inlined
 def has_work(st):
     """Whether the engine core calls schedule(): also once after somebody finished, so that workers hear of it."""
     return st["unfinished"] > 0 or st["somebody_finished"]
 
 
-@helper
+@inlined
 def flight_repeats(st):
     """Whether the flight holds what coming batches will: only decodes on the clock; or nothing, like the one before.
 
@@ -69,7 +69,7 @@ def flight_repeats(st):
     return st["flight_tokens"] > 0 or st["received_tokens"] == 0
 
 
-@helper
+@inlined
 def await_work(st, q, log):
     """Idle: advance the clock to the next arrival, or stop when there is none."""
     if has_work(st) or st["in_flight"] > 0 or st["held"] > 0:
@@ -81,7 +81,7 @@ def await_work(st, q, log):
     return GOING_ON
 
 
-@helper
+@inlined
 def make_pass(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     """Submit a batch if there is work; receive the output of the oldest unless the queue has room for another."""
     stop = GOING_ON
@@ -109,7 +109,7 @@ def make_pass(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     return stop
 
 
-@helper
+@inlined
 def submit(cfg, st, tot, wl, req, q, blk, log, rec):
     """Schedule a batch and queue it behind what the GPU still does. Returns its tokens; an empty one takes no time."""
     st["somebody_finished"] = 0

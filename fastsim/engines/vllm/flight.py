@@ -4,10 +4,10 @@ A batch in flight is the list of its explicit requests and the number of those t
 leaves the clock while it flies becomes an entry of its list (`lanes.write_out_flight`).
 """
 
-from fastsim._jit import helper
+from fastsim._jit import inlined
 from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.blocks import cache_blocks
-from fastsim.engines.vllm.codes import PreemptionMode
+from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
 from fastsim.engines.vllm.lanes import final_length, lane_remove, length
 from fastsim.engines.vllm.update import (
     count_gaps,
@@ -20,16 +20,17 @@ from fastsim.engines.vllm.update import (
 
 RUNNING = int(Status.RUNNING)
 TIMED_OUT = int(Status.TIMED_OUT)
+NO_TIMEOUT = int(NO_LIMIT)
 RESTART = int(PreemptionMode.RESTART)
 
 
-@helper
+@inlined
 def next_base(st, q):
     """Where the list of the batch behind the flight starts: the other half."""
     return 0 if st["flight_base"] > 0 else q.flight_request.shape[0] // 2
 
 
-@helper
+@inlined
 def send_batch(cfg, st, tot, wl, req, q, log):
     """After schedule(): C grows, the tokens are in flight, and whoever misses nothing more will get a token.
 
@@ -41,23 +42,20 @@ def send_batch(cfg, st, tot, wl, req, q, log):
     base = next_base(st, q)
     for k in range(st["scheduled"]):
         i = q.scheduled[k]
-        tokens = req.scheduled[i]
         whole = length(cfg, req, i)
         grow_computed(tot, req, log, i)
         samples = req.num_computed_tokens[i] == whole
         q.flight_request[base + k] = i
-        q.flight_tokens[base + k] = tokens
         q.flight_samples[base + k] = samples
-        req.inflight_tokens[i] += tokens
+        req.flights[i] += 1
         req.mid_prefill[i] = not samples
-        if samples:
-            req.placeholders[i] += 1
+        if samples and st["use_clock"]:
             left = final_length(cfg, wl, i) - whole - 1
-            if left > 0 and st["use_clock"]:
+            if left > 0:
                 start_clock(cfg, st, tot, req, q, log, i, left)
 
 
-@helper
+@inlined
 def hand_over(st, q, tokens):
     """The batch just submitted is the flight now."""
     st["flight_base"] = next_base(st, q)
@@ -68,7 +66,7 @@ def hand_over(st, q, tokens):
     st["flight_end_us"] = st["submitted_end_us"]
 
 
-@helper
+@inlined
 def receive_output(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     """update_from_output() for the flight, at its end."""
     end_us = st["flight_end_us"]
@@ -80,31 +78,30 @@ def receive_output(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     base = st["flight_base"]
     for k in range(base, base + st["flight_size"]):
         i = q.flight_request[k]
-        if log.status[i] != TIMED_OUT:
-            _receive_entry(cfg, st, tot, wl, req, q, blk, log, itl, i, q.flight_tokens[k], q.flight_samples[k])
+        if cfg["timeout_us"] == NO_TIMEOUT or log.status[i] != TIMED_OUT:
+            _receive_entry(cfg, st, tot, wl, req, q, blk, log, itl, i, q.flight_samples[k])
     if st["finished"] > 0:
         finish_noted(cfg, st, tot, wl, req, q, blk, log, rec, end_us)
 
 
-@helper
-def _receive_entry(cfg, st, tot, wl, req, q, blk, log, itl, i, tokens, samples):
+@inlined
+def _receive_entry(cfg, st, tot, wl, req, q, blk, log, itl, i, samples):
     """Tokens of request `i` return. One preempted meanwhile gets its token all the same, unless its life is over."""
-    req.inflight_tokens[i] -= tokens
+    req.flights[i] -= 1
     stale = req.stale[i]
-    req.stale[i] = 0
+    if stale:
+        req.stale[i] = 0
     if not samples:
         return
     if stale and cfg["preemption_mode"] == RESTART:
         tot["discarded_tokens"] += 1
         return
-    generated_length = req.num_tokens[i] + 1
-    deliver_token(st, tot, wl, req, log, itl, i, generated_length, st["flight_end_us"])
-    if not stale:
-        req.placeholders[i] -= 1
-        if cfg["enable_prefix_caching"] and req.lane[i] == cfg["block_size"]:
-            returned = req.num_computed_tokens[i] - req.inflight_tokens[i]
-            cache_blocks(cfg, st, wl, req, blk, i, returned // cfg["block_size"])
-    if generated_length >= final_length(cfg, wl, i):
+    delivered = req.num_tokens[i] + 1
+    deliver_token(st, tot, wl, req, log, itl, i, delivered, st["flight_end_us"])
+    # If it is in the next batch, too, that call has hashed as much; if on the clock, `leave_clock` will see to it
+    if cfg["enable_prefix_caching"] and not stale and req.flights[i] == 0 and req.lane[i] == cfg["block_size"]:
+        cache_blocks(cfg, st, wl, req, blk, i, (delivered - 1) // cfg["block_size"])
+    if delivered >= final_length(cfg, wl, i):
         if log.status[i] == RUNNING:
             lane_remove(req, q, i)
         note_finished(st, q, i)

@@ -95,21 +95,28 @@ def computed_tokens(cfg, st, req, i):
     return req.num_computed_tokens[i]
 
 
-@helper
+@inlined
+def samples_in_flight(cfg, req, i):
+    """Whether the flight will sample a token for explicit request `i` (vLLM's output placeholder; 0 or 1 at a call).
+
+    It will when it has tokens of the request and, being the last batch to run it, did not leave it mid-prefill.
+    """
+    return cfg["asynchronous"] and req.flights[i] > 0 and not req.mid_prefill[i]
+
+
+@inlined
 def length(cfg, req, i):
     """Tokens of an explicit request once everything in flight has returned: L, which is T when nothing is."""
-    if cfg["asynchronous"]:
-        return req.num_tokens[i] + req.placeholders[i]
-    return req.num_tokens[i]
+    return req.num_tokens[i] + 1 if samples_in_flight(cfg, req, i) else req.num_tokens[i]
 
 
-@helper
+@inlined
 def delivered_on_clock(st, req, i):
     """T of a request on the clock: all it has computed and the one token that this sampled, unless in flight."""
     return req.num_computed_tokens[i] + st["clock"] + 1 - st["in_flight"]
 
 
-@helper
+@inlined
 def final_length(cfg, wl, i):
     """The length at which request `i` finishes."""
     return min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"])
@@ -158,7 +165,7 @@ def leave_clock(cfg, st, tot, wl, req, q, log, i, ahead):
     cached = (computed + ahead - st["in_flight"]) // block_size
     req.num_cached_blocks[i] = max(cached, req.num_cached_blocks[i])
     log.scheduled_tokens[i] += computed
-    if req.inflight_tokens[i] == 0:
+    if req.flights[i] == 0:
         log.last_token_us[i] = st["clock_token_us"]
         if st["in_flight"] > 0:
             write_out_flight(st, req, q, i)
@@ -185,12 +192,10 @@ def write_out_flight(st, req, q, i):
     """Request `i` leaves the clock: its decode in the batch in flight becomes an entry of that batch's list."""
     entry = st["flight_base"] + st["flight_size"]
     q.flight_request[entry] = i
-    q.flight_tokens[entry] = 1
     q.flight_samples[entry] = 1
     st["flight_size"] += 1
     st["flight_clocked"] -= 1
-    req.placeholders[i] = 1
-    req.inflight_tokens[i] = 1
+    req.flights[i] = 1
 
 
 @helper

@@ -92,7 +92,7 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     queue_sizes = {"lane_head": lanes, "lane_tail": lanes, "lane_size": lanes}
     queue_sizes["cap_window"] = 2 * (int(records["feedback_window"].max()) + 1)
     flight = 2 * num_requests if records["asynchronous"].any() else 0
-    queue_sizes |= {"flight_request": flight, "flight_tokens": flight, "flight_samples": flight}
+    queue_sizes |= {"flight_request": flight, "flight_samples": flight}
     queue_sizes["door_window"] = 2 * (int(records["backpressure_window"].max()) + 1)
     groups = len(ends)
     block_sizes = {"first_copy": slots, "last_copy": slots, "group_slot": groups, "group_first_block": groups}

@@ -180,8 +180,7 @@ def preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, i):
     _take_state_away(cfg, st, tot, wl, req, blk, log, i)
     req.mid_prefill[i] = 0
     if cfg["asynchronous"]:
-        req.stale[i] = 1 if req.inflight_tokens[i] > 0 else 0
-        req.placeholders[i] = 0
+        req.stale[i] = 1 if req.flights[i] > 0 else 0
     log.status[i] = WAITING
     log.num_preemptions[i] += 1
     tot["preemptions"] += 1

@@ -82,8 +82,7 @@ def _reset_request(cfg, wl, req, log, i):
     req.bypasses[i] = 0
     req.protected[i] = 0
     req.swapped_blocks[i] = 0
-    req.placeholders[i] = 0
-    req.inflight_tokens[i] = 0
+    req.flights[i] = 0
     req.stale[i] = 0
     log.arrival_us[i] = wl.arrival_us[i]
     log.first_scheduled_us[i] = NEVER

@@ -4,7 +4,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.admission import waiting_loop
 from fastsim.engines.vllm.blocks import cache_blocks, take_blocks
 from fastsim.engines.vllm.codes import Victim
-from fastsim.engines.vllm.lanes import final_length, length, materialise, take_ended_off_clock
+from fastsim.engines.vllm.lanes import final_length, materialise, samples_in_flight, take_ended_off_clock
 from fastsim.engines.vllm.preemption import ALL_VISITED, count_scheduled, preempt_request, select_victim
 from fastsim.engines.vllm.state import NONE
 
@@ -70,9 +70,11 @@ def wanted_tokens(cfg, st, wl, req, i):
     Asynchronous: none when its last token is in flight. (At a call at most one of its tokens is.)
     """
     computed = req.num_computed_tokens[i]
-    if cfg["asynchronous"] and req.placeholders[i] > 0 and computed + 1 >= final_length(cfg, wl, i):
-        return 0
-    tokens = length(cfg, req, i) - computed
+    tokens = req.num_tokens[i] - computed
+    if samples_in_flight(cfg, req, i):
+        if computed + 1 >= final_length(cfg, wl, i):
+            return 0
+        tokens += 1
     if 0 < st["threshold"] < tokens:
         tokens = st["threshold"]
     return tokens

@@ -101,8 +101,7 @@ class Requests(NamedTuple):
     held_runs              int32    node      first run of held own content whose age differs from this life's
     life                   int32              admissions so far: the age of the content it hashes
     holding_row            int32    index     row of `Blocks.held_copies` while it holds shared content
-    placeholders           int8     count     batches in flight that sample a token for it; stale while on the clock
-    inflight_tokens        int32    tokens    scheduled and not returned; while on the clock: entries written out
+    flights                int8     count     batches in flight with tokens of it; on the clock: with an entry of it
     stale                  int8     bool      it was preempted with tokens in flight
     =====================  =======  ========  ====================================================================
     """
@@ -135,8 +134,7 @@ class Requests(NamedTuple):
     held_runs: Int64Array
     life: Int32Array
     holding_row: Int32Array
-    placeholders: npt.NDArray[np.int8]
-    inflight_tokens: Int32Array
+    flights: npt.NDArray[np.int8]
     stale: npt.NDArray[np.int8]
 
 
@@ -156,8 +154,7 @@ class Queues(NamedTuple):
     scheduled              int32    (num_requests,)            explicit requests scheduled in this step, in order
     finished               int32    (num_requests,)            requests that complete in this step
     flight_request         int64    (2 x num_requests,)        asynchronous: explicit entries of the batches in flight,
-    flight_tokens          int32    (2 x num_requests,)        a half each
-    flight_samples         int8     (2 x num_requests,)        whether the batch samples a token for it
+    flight_samples         int8     (2 x num_requests,)        a half each; whether it samples a token for the request
     deferred               int64    (num_requests,)            waiting requests set aside during a scan: by bypass, from
                                                                the front; with stale output in flight, from the back
     received               int64    (num_requests,)            requests let in, in order of arrival: for deadlines
@@ -178,7 +175,6 @@ class Queues(NamedTuple):
     scheduled: Int64Array
     finished: Int64Array
     flight_request: Int64Array
-    flight_tokens: Int32Array
     flight_samples: npt.NDArray[np.int8]
     deferred: Int64Array
     received: Int64Array

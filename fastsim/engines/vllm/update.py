@@ -100,7 +100,7 @@ def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
         start_clock(cfg, st, tot, req, q, log, i, left)
 
 
-@helper
+@inlined
 def grow_computed(tot, req, log, i):
     """The tokens that explicit request `i` was given in this step count as computed."""
     tokens = req.scheduled[i]
@@ -120,7 +120,7 @@ def start_clock(cfg, st, tot, req, q, log, i, left):
     enter_clock(cfg, st, tot, req, q, log, i)
 
 
-@helper
+@inlined
 def deliver_token(st, tot, wl, req, log, itl, i, length, end_us):
     """One output token reaches the client: request `i` is `length` tokens long now."""
     req.num_tokens[i] = length
