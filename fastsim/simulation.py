@@ -16,6 +16,7 @@ from fastsim._jit import borrow, entry
 from fastsim.config import Config, EngineConfig, check_rules, resolved
 from fastsim.engines.outputs import RequestLog, Status
 from fastsim.engines.vllm.batch_queue import run_async
+from fastsim.engines.vllm.codes import CONFIG_DTYPE
 from fastsim.engines.vllm.loop import RECORD_FULL, run
 from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, Step, new_recorder, recorded_steps
@@ -154,7 +155,10 @@ def record_of(config: Config) -> Records:
 
 def _records(take: Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]], count: int) -> Records:
     params = params_records(take, count)
-    return Records(config_records(take, count), params, other_records(take, params))
+    others = other_records(take, params)
+    if others is not None and others.family.all():
+        return Records(np.zeros(count, CONFIG_DTYPE), params, others)
+    return Records(config_records(take, count), params, others)
 
 
 def simulate_chunk(workload: Workload, records: Records, *, fast_forward: bool = True) -> Rows:

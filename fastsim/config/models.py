@@ -24,7 +24,7 @@ class LatencyConfig(Model):
     frontend_us: Coefficient = 0.0
     """Fixed overhead outside the engine, added to TTFT and E2E."""
     alpha: Annotated[tuple[Coefficient, ...], a_list, Field(min_length=3, max_length=3)] = (232.46, 1.75, 3357.44)
-    """BLIS's three, us: before the queue a base and per prompt token; per output token, reported but not on the clock."""
+    """BLIS's three, us: before the queue a base and per prompt token; per output token, reported, not on the clock."""
     rlt: RltLatency = RltLatency()
 
 
