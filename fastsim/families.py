@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastsim.engines.outputs import RequestLog
 from fastsim.errors import InputError
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS, new_rows
+from fastsim.metrics.columns import NULL
 from fastsim.metrics.summary import scratch_size
 from fastsim.workload import Workload
 
@@ -113,6 +114,7 @@ def mixed_rows(
     floats, ints = new_rows(len(params))
     for runs in _runs(workload, others, fast_forward):
         floats[runs.places], ints[runs.places] = _summaries(runs, params[runs.places])
+    _forget_capacity(others, floats, ints)
     plain = _plain(floats, ints)
     vllm = np.flatnonzero(others.family == VLLM)
     if len(vllm):
@@ -144,6 +146,7 @@ def run_one(
         start_ns = perf_counter_ns()
         floats, ints = _summaries(runs, params)
         times.append((perf_counter_ns() - start_ns + runs.kernel_ns) / 1e6)
+    _forget_capacity(others, floats, ints)
     log, own = _left(workload, others, runs)
     return OneRun(Left(log, runs.batch.totals), *_plain(floats, ints), own, median(times[1:]))
 
@@ -193,6 +196,15 @@ def _left(workload: Workload, others: Others, runs: Runs) -> tuple[RequestLog, d
     from fastsim.engines.rlt.rows import by_request, own_totals
 
     return by_request(runs.batch.log, workload), own_totals(runs.batch)
+
+
+def _forget_capacity(others: Others, floats: npt.NDArray[np.void], ints: npt.NDArray[np.void]) -> None:
+    """Null what metrics derive from blocks a token, where a token needs a block in each of several depth planes."""
+    mine = np.flatnonzero(others.family == RLT)
+    planed = mine[others.rlt["planes"] > 1] if len(mine) else mine
+    for name in ("kv_capacity_req_per_s", "offered_kv_load", "offered_load"):
+        floats[name][planed] = np.nan
+    ints["kv_safe_num_seqs"][planed] = NULL
 
 
 def _plain(floats: npt.NDArray[np.void], ints: npt.NDArray[np.void]) -> tuple[FloatRows, IntRows]:
