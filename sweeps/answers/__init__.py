@@ -1,0 +1,24 @@
+"""The answers of the sweeps next door: every sentence and figure of sweeps/README.md is computed from their rows."""
+
+from collections.abc import Callable
+
+from sweeps.answers.admission import answer_feedback, answer_full_isl, answer_projection, answer_watermark
+from sweeps.answers.collapse import answer_discussion, answer_remedies, answer_where
+from sweeps.answers.common import Section, Setup
+from sweeps.answers.preemption import answer_salvage, answer_swap, answer_victims
+from sweeps.answers.urgency import answer_priority
+
+QUESTIONS: dict[str, Callable[[Setup], Section]] = {
+    "discussion": answer_discussion,
+    "remedies": answer_remedies,
+    "victims": answer_victims,
+    "feedback": answer_feedback,
+    "swap": answer_swap,
+    "projection": answer_projection,
+    "watermark": answer_watermark,
+    "priority": answer_priority,
+    "full_isl": answer_full_isl,
+    "salvage": answer_salvage,
+    "where": answer_where,
+}
+"""By the name of the spec, in the order of the README."""
