@@ -17,7 +17,7 @@ from sweeps.answers.common import Interval, Setup, mean_of, paired, rows_of  # n
 from sweeps.answers.text import change, document, listed, num, pct, section_text  # noqa: E402
 
 SWEEPS = ROOT / "sweeps"
-SPECS = [SWEEPS / f"{name}.toml" for name in (*QUESTIONS, "quickstart", "million")]
+SPECS = [SWEEPS / f"{name}.toml" for name in (*QUESTIONS, "watermark_step_times", "quickstart", "million")]
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
@@ -159,6 +159,7 @@ def test_a_conclusion_follows_the_rows(tiny, monkeypatch):
 
 def test_another_optimum_is_said(tiny, monkeypatch):
     rows = rows_of("watermark", tiny)
+    monkeypatch.setattr(admission, "_other_step_times", lambda *_: [])
     axis = admission.WATERMARK
     flipped = rows.with_columns(pl.col(axis).replace_strict({0.0: 0.0, 0.02: 0.15, 0.05: 0.1, 0.1: 0.05, 0.15: 0.02}))
     monkeypatch.setattr(admission, "rows_of", lambda *_: flipped)
@@ -199,6 +200,18 @@ def test_the_published_watermark_curve_is_reproduced(whole):
             assert gain.mean == pytest.approx(served / base - 1, abs=0.03)
             assert gain.shown
     assert "optimum is 0.05, as published" in admission.answer_watermark(whole).conclusion
+
+
+def test_other_step_times_are_calibrated_and_change_neither_counts_nor_optimum_much(whole):
+    rows = rows_of("watermark_step_times", whole)
+    first = rows.filter(pl.col(admission.WATERMARK) == 0)
+    for (share,), mine in first.group_by(["choice.compute"]):
+        served = mean_of(mine, "request_throughput_req_per_s").mean
+        assert served == pytest.approx(admission.PUBLISHED[0.0][1], rel=0.002), share
+    for (share,), mine in rows.group_by(["choice.compute"]):
+        for value, (preemptions, _) in admission.PUBLISHED.items():
+            counted = mean_of(mine.filter(pl.col(admission.WATERMARK) == value), "preemptions").mean
+            assert counted == pytest.approx(preemptions, rel=0.15), share
 
 
 @pytest.mark.parametrize("name", ["watermark", "full_isl"])

@@ -1,0 +1,1 @@
+"""The engines: one folder each, and what they share."""

@@ -49,7 +49,7 @@ class Columns:
         if (name, encode) not in self._tables:
             self._tables[name, encode] = self._table(name, involved, range(prod(sizes)), encode)
         table = self._tables[name, encode]
-        return table[place] if involved else np.full(len(indices), table[0], table.dtype)
+        return table[place] if involved else np.repeat(table[:1], len(indices), axis=0)
 
     def _involved(self, name: str) -> list[int]:
         """The digits that decide a key, or the default it takes from other keys; or the one of an axis."""
@@ -72,7 +72,8 @@ class Columns:
         if dtype is not object:
             return np.array(values, dtype)
         out = np.empty(len(values), object)
-        out[:] = values
+        for n, value in enumerate(values):  # one by one: a value may itself be a tuple
+            out[n] = value
         return out
 
     def _value(self, name: str, involved: Sequence[int], place: int) -> Any:
@@ -101,4 +102,6 @@ def _dtype(key: Key | None) -> type:
         return object
     if isinstance(key.default, bool):
         return np.bool_
+    if isinstance(key.default, tuple):
+        return object
     return np.int64 if key.is_integer else np.float64 if key.is_number else object

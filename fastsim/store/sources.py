@@ -5,7 +5,18 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-DECISIVE = ("config", "workload", "engines", "metrics", "families", "simulation", "grid", "store/schema", "_jit", "_borrowed")
+DECISIVE = (
+    "config",
+    "workload",
+    "engines",
+    "metrics",
+    "families",
+    "simulation",
+    "grid",
+    "store/schema",
+    "_jit",
+    "_borrowed",
+)
 """Folders and files (without .py) below the package: what stands on other floors only moves rows about."""
 
 

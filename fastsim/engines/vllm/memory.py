@@ -31,7 +31,7 @@ class Memory(NamedTuple):
 
 def _zeros(fields: type[Any], sizes: dict[str, int], default: int) -> Any:
     """A NamedTuple of zeroed arrays, dtypes from its annotations."""
-    dtypes = _dtypes(fields)
+    dtypes = _dtypes(fields)  # type: ignore[arg-type]
     return fields(**{name: np.zeros(sizes.get(name, default), dtypes[name]) for name in fields._fields})
 
 
