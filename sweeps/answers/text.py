@@ -15,8 +15,9 @@ python -m sweeps.answers            # all of them: runs every sweep, or reads fi
 python -m sweeps.answers watermark  # one, on the screen
 ```
 
-Every sentence and figure is computed. In brackets: 95 % intervals, by bootstrap over seeds. Differences are paired:
-both configurations served the same requests, seed by seed. "Better", "worse", "more" and "less" are said only where the
+Every figure is computed, and every conclusion chosen by an interval; published and recorded figures that stand beside
+them are quoted. In brackets: 95 % intervals, by bootstrap over seeds. Differences are paired: both configurations
+served the same requests, seed by seed. "Better", "worse", "more" and "less" are said only where the
 interval excludes 0. `fastsim compare DIR --by AXIS` gives such differences for any sweep. Intervals are for one
 comparison each; of a hundred comparisons without any effect, five would still be called one."""
 
