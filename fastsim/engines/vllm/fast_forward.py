@@ -34,7 +34,8 @@ def may_jump(cfg, st):
     """Whether the coming steps only decode, and scan the queue as vainly as the one just done.
 
     A last prefill chunk in that step leaves more budget to the next one: then only a scan that failed for another
-    reason is sure to fail again.
+    reason is sure to fail again. A candidate that weighs a slot's victim may pass a later test: what the victim grows
+    by is counted as free, and the cached blocks that it takes no longer count as hits to be saved.
     """
     if (
         not cfg["fast_forward"]
@@ -48,6 +49,9 @@ def may_jump(cfg, st):
     ):
         return False
     scan_end = st["scan_end"]
+    weighs_victims = cfg["slot_preempt"] and cfg["enable_prefix_caching"] and st["waiting"] > 0
+    if weighs_victims and (scan_end != CAP or cfg["bypass"]):
+        return False
     if st["scheduled"] > 0:
         return not cfg["record"] and scan_end in (EMPTY, CAP, BLOCKS)
     return scan_end != SKIPPED

@@ -75,7 +75,7 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     starts = workload.group_start_tokens.astype(np.int64)
     slots = rows = row_blocks = nodes = 0
     for block_size in np.unique(cached["block_size"]):
-        slots = max(slots, int((ends // block_size - starts // block_size + 1).sum()))
+        slots = max(slots, int(np.maximum(ends // block_size - starts // block_size, 0).sum()))
         row_blocks = max(row_blocks, int(ends.max(initial=0) // block_size))
     if len(cached):
         # Every block is in at most one run, and a run has at least one block
