@@ -1,0 +1,285 @@
+"""The same case for the oracle and for the kernel, and both outcomes in one form that can be compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.config import Config, EngineConfig
+from fastsim.engines.outputs import ITL_BINS, ITL_MANTISSA_BITS, RequestLog, Status, Stop
+from fastsim.engines.vllm.blocks import ANONYMOUS, SHARED
+from fastsim.engines.vllm.codes import NO_LIMIT
+from fastsim.engines.vllm.memory import Memory
+from fastsim.engines.vllm.state import NONE
+from fastsim.simulation import Outcome as KernelOutcome
+from fastsim.simulation import Records, record_of, run_recorded
+from fastsim.workload import Workload
+from fastsim.workload.prefix_tree import PrefixTree
+from tests.reference.blocks import Identity
+from tests.reference.requests import Request
+from tests.reference.vllm import Outcome, simulate
+
+Case = dict[str, Any]
+"""A configuration as the oracle reads it."""
+
+GONE = ("finished", "timed_out")
+"""Requests that never come back, so that the kernel need not know which of them a free block belonged to."""
+
+_ENGINE_KEYS = frozenset(EngineConfig.model_fields) - {"name", "livelock_steps"}
+_RECORD_KEYS = (
+    "b0_us",
+    "b1_us_per_prefill_token",
+    "b2_us_per_decode_token",
+    "b3_us_per_context_token",
+    "seed",
+    "max_steps",
+    "detect_livelock",
+)
+"""Keys that the record of the kernel has under the same name, and whose range there is wider than a spec's."""
+
+
+# --- The case, for the kernel -----------------------------------------------------------------------------------------
+
+
+def records_of(case: Case) -> Records:
+    """The kernel's records of an oracle's configuration."""
+    engine = {key: value for key, value in case.items() if key in _ENGINE_KEYS}
+    records = record_of(Config(engine=EngineConfig(name=case["engine"], **engine)))
+    record = records.engine[0]
+    for key in _RECORD_KEYS:
+        if key in case:
+            record[key] = case[key]
+    record["livelock_steps"] = case.get("livelock_steps") or 0
+    record["horizon_us"] = _or_no_limit(case.get("horizon_us"))
+    timeout_s = case.get("timeout_s")
+    record["timeout_us"] = _or_no_limit(None if timeout_s is None else round(timeout_s * 1e6))
+    if "retry_after_s" in case:
+        record["retry_after_us"] = round(case["retry_after_s"] * 1e6)
+    return records
+
+
+def _or_no_limit(value: int | None) -> int:
+    return int(NO_LIMIT) if value is None else value
+
+
+def _is_async(case: Case) -> bool:
+    return str(case["engine"]).endswith("-async")
+
+
+def workload_of(case: Case, requests: Sequence[Request], groups: PrefixTree | None = None) -> Workload:
+    """The kernel's workload of an oracle's requests. `groups`: which prefix groups extend which, if any."""
+    return Workload.from_arrays(
+        [r.arrival_us for r in requests],
+        [r.prompt_tokens for r in requests],
+        [r.output_tokens for r in requests],
+        max_tokens=[r.max_tokens or 0 for r in requests],
+        priority=[r.priority for r in requests],
+        prefix_group=[r.prefix_group for r in requests],
+        prefix_tokens=[r.prefix_tokens for r in requests],
+        think_us=[r.think_us for r in requests],
+        concurrency=case.get("concurrency") or 0,
+        groups=groups,
+    )
+
+
+# --- Outcomes in one form ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a run leaves behind.
+
+    `steps` are rows of the recorded cases, scheduled lists written out; None if not recorded. `requests` are dicts of
+    the columns of `RequestLog`, `totals` those of `TOTALS_DTYPE` (`stop` and `status` as words). `histogram` counts the
+    inter-token gaps, `free_order` is the content of the free list from head to tail.
+    """
+
+    steps: list[list[Any]] | None
+    requests: list[dict[str, Any]]
+    totals: dict[str, Any]
+    histogram: npt.NDArray[np.int64]
+    free_order: list[Identity | None]
+
+
+def kernel_facts(outcome: KernelOutcome, case: Case) -> Facts:
+    """What the kernel left in memory."""
+    memory = outcome.memory
+    columns = {name: getattr(memory.log, name).tolist() for name in RequestLog._fields}
+    columns["status"] = [Status(status).name.lower() for status in columns["status"]]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    totals: dict[str, Any] = {name: int(memory.totals[name][0]) for name in memory.totals.dtype.names or ()}
+    totals["stop"] = Stop(totals["stop"]).name.lower()
+    steps = None
+    if outcome.steps is not None:
+        steps = [
+            [
+                step.t_us,
+                [value for pair in step.scheduled for value in pair],
+                step.preempted,
+                step.finished,
+                step.free_mid,
+                step.free_end,
+                step.running,
+                step.waiting,
+                *((step.start_us, step.end_us) if _is_async(case) else ()),
+            ]
+            for step in outcome.steps
+        ]
+    order = kernel_free_order(memory) if case["enable_prefix_caching"] else [None] * int(memory.scalars["free"][0])
+    statuses = columns["status"]
+    return Facts(steps, rows, totals, memory.gaps.histogram, _without_gone(order, statuses))
+
+
+def oracle_facts(outcome: Outcome, case: Case) -> Facts:
+    """What the oracle says."""
+    rows = [{name: getattr(r, name) for name in RequestLog._fields} for r in outcome.requests]
+    statuses = [r.status for r in outcome.requests]
+    gaps = [gap for r in outcome.requests for gap in r.gaps_us]
+    totals = outcome.totals | starvation(outcome, calls_ahead=int(_is_async(case)))
+    return Facts(outcome.steps, rows, totals, histogram_of(gaps), _without_gone(outcome.free_order, statuses))
+
+
+def starvation(outcome: Outcome, calls_ahead: int) -> dict[str, int]:
+    """The longest time between completions whose last half saw a preemption, and what it is computed from.
+
+    `calls_ahead` schedule() calls have been made before a step's output is known, besides its own.
+    """
+    assert outcome.steps is not None
+    last_us, preemption_us = max(outcome.totals["first_arrival_us"], 0), -1
+    longest_us, ended_us = 0, -1
+    seen = 0
+    for number, step in enumerate(outcome.steps):
+        for call in outcome.steps[seen : number + calls_ahead + 1]:
+            preemption_us = call[0] if call[2] else preemption_us
+            seen += 1
+        for i in step[3]:
+            now_us = outcome.requests[i].finish_us
+            gap_us = now_us - last_us
+            if 2 * (preemption_us - last_us) >= gap_us > longest_us:
+                longest_us, ended_us = gap_us, now_us
+            last_us = now_us
+    return {
+        "last_completion_us": last_us,
+        "last_preemption_us": preemption_us,
+        "starved_gap_us": longest_us,
+        "starved_at_us": ended_us,
+    }
+
+
+def kernel_free_order(memory: Memory) -> list[Identity | None]:
+    """The free list, run by run, as the content of single blocks from head to tail."""
+    scalars, blk = memory.scalars[0], memory.blocks
+    identity_of_slot = _slots(memory)
+    order: list[Identity | None] = []
+    node, before = int(scalars["free_head"]), NONE
+    while node != NONE:
+        assert blk.prev[node] == before
+        owner, last, length = int(blk.owner[node]), int(blk.last[node]), int(blk.length[node])
+        assert length > 0
+        if owner == ANONYMOUS:
+            order += [None] * length
+        elif owner == SHARED:
+            assert (length, blk.references[node]) == (1, 0)
+            order.append(identity_of_slot[last])
+        else:
+            assert owner >= 0, "an unused node in the free list"
+            order += [("U", owner, block) for block in range(last, last - length, -1)]
+        before, node = node, int(blk.next[node])
+    assert before == scalars["free_tail"]
+    assert len(order) == scalars["free"]
+    return order
+
+
+def _slots(memory: Memory) -> dict[int, Identity]:
+    blk = memory.blocks
+    slots: dict[int, Identity] = {}
+    starts = [*blk.group_slot.tolist(), len(blk.first_copy)]
+    for group, first in enumerate(blk.group_first_block.tolist()):
+        for slot in range(starts[group], starts[group + 1]):
+            slots[slot] = ("S", group, slot - starts[group] + first)
+    return slots
+
+
+def _without_gone(order: list[Identity | None], statuses: list[str]) -> list[Identity | None]:
+    return [None if block and block[0] == "U" and statuses[block[1]] in GONE else block for block in order]
+
+
+def histogram_of(gaps_us: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Counts of gaps by bin: exact below 256 us, then 2**ITL_MANTISSA_BITS bins to each octave."""
+    per_octave = 1 << ITL_MANTISSA_BITS
+    counts = np.zeros(ITL_BINS, np.int64)
+    for gap in gaps_us:
+        octave = max(gap.bit_length() - 1 - ITL_MANTISSA_BITS, 0)
+        counts[min((gap >> octave) + octave * per_octave, ITL_BINS - 1)] += 1
+    return counts
+
+
+# --- The comparison ---------------------------------------------------------------------------------------------------
+
+MODES = {"stepping": (False, True), "fast-forward": (True, True), "fast-forward, no record": (True, False)}
+"""How the kernel can be run: (fast_forward, record_steps)."""
+
+GAP_TOTALS = ("itl_count", "itl_sum_us", "itl_max_us")
+
+
+def kernel_difference(
+    case: Case, requests: Sequence[Request], outcome: Outcome, groups: PrefixTree | None = None
+) -> str | None:
+    """Hold every mode of the kernel against the oracle's outcome: the first difference in one line, or None.
+
+    Stepping is compared with the oracle, the other modes with stepping, of which they must leave every bit. Under
+    `preemption_mode = "restart"` the kernel counts the gaps of lives that were restarted and the oracle does not: there
+    alone, gaps are only compared between modes.
+    """
+    records, workload = records_of(case), workload_of(case, requests, groups)
+    expected = oracle_facts(outcome, case)
+    gaps = case.get("preemption_mode") != "restart"
+    rows: npt.NDArray[np.int64] | None = None
+    for mode, (fast_forward, record_steps) in MODES.items():
+        run = run_recorded(records, workload, fast_forward=fast_forward, record_steps=record_steps)
+        facts = kernel_facts(run, case)
+        difference = first_difference(expected, facts, steps=record_steps, gaps=gaps or rows is not None)
+        if difference:
+            return f"{mode}: {difference}"
+        row = np.concatenate([run.floats[0].view(np.int64), run.ints[0]])
+        if rows is not None and not np.array_equal(rows, row):
+            return f"{mode}: metrics number {np.flatnonzero(rows != row)} differ from those of stepping"
+        if rows is None:
+            expected, rows = facts, row
+    return None
+
+
+def check(case: Case, requests: Sequence[Request], what: str) -> Outcome:
+    """One case, all ways; returns the oracle's outcome. `what` names the case in the failure."""
+    outcome = simulate(case, requests, check=False)
+    difference = kernel_difference(case, requests, outcome)
+    assert difference is None, f"{what}: {difference}"
+    return outcome
+
+
+def first_difference(expected: Facts, got: Facts, *, steps: bool, gaps: bool) -> str | None:
+    """The first thing that differs, in one line; None when all is equal. `steps`, `gaps`: whether to compare those."""
+    if steps:
+        assert expected.steps is not None
+        assert got.steps is not None
+        for number, (a, b) in enumerate(zip(expected.steps, got.steps, strict=False)):
+            if a != b:
+                return f"step {number}: expected {a}, got {b}"
+        if len(expected.steps) != len(got.steps):
+            return f"number of steps: expected {len(expected.steps)}, got {len(got.steps)}"
+    for index, (x, y) in enumerate(zip(expected.requests, got.requests, strict=True)):
+        for name in x:
+            if x[name] != y[name]:
+                return f"request {index}, {name}: expected {x[name]}, got {y[name]}"
+    assert expected.totals.keys() == got.totals.keys()
+    for name in expected.totals:
+        if (gaps or name not in GAP_TOTALS) and expected.totals[name] != got.totals[name]:
+            return f"total {name}: expected {expected.totals[name]}, got {got.totals[name]}"
+    if gaps and not np.array_equal(expected.histogram, got.histogram):
+        where = np.flatnonzero(expected.histogram != got.histogram)
+        return f"histogram, bins {where}: expected {expected.histogram[where]}, got {got.histogram[where]}"
+    if expected.free_order != got.free_order:
+        return f"free list: expected {expected.free_order}, got {got.free_order}"
+    return None
