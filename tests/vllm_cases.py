@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from fastsim.config import Config, EngineConfig
 from fastsim.engines.outputs import ITL_BINS, ITL_MANTISSA_BITS, RequestLog, Status, Stop
-from fastsim.engines.vllm.blocks import ANONYMOUS, SHARED
 from fastsim.engines.vllm.codes import NO_LIMIT
+from fastsim.engines.vllm.free_list import ANONYMOUS, SHARED
 from fastsim.engines.vllm.memory import Memory
 from fastsim.engines.vllm.state import NONE
 from fastsim.simulation import Outcome as KernelOutcome

@@ -2,7 +2,7 @@
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status
-from fastsim.engines.vllm.blocks import cache_blocks, find_hits, take_blocks, take_hits
+from fastsim.engines.vllm.blocks import cache_blocks, find_hits, take_hits
 from fastsim.engines.vllm.bypass import (
     defer_candidate,
     note_passed,
@@ -12,6 +12,7 @@ from fastsim.engines.vllm.bypass import (
     stops_here,
 )
 from fastsim.engines.vllm.codes import Admission
+from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.lanes import lane_insert, running_append
 from fastsim.engines.vllm.preemption import count_scheduled, preempt_request
 from fastsim.engines.vllm.projection import projection_admits

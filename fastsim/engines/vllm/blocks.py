@@ -5,134 +5,9 @@ request gives its blocks back in reverse; those without a hash go to the head of
 with one to the tail, so that they can be hit until they are taken.
 """
 
-from fastsim._jit import helper, inlined
+from fastsim._jit import helper
+from fastsim.engines.vllm.free_list import SHARED, drop_node, forget_run, link_after, new_node, push_anonymous, unlink
 from fastsim.engines.vllm.state import NONE
-
-ANONYMOUS = -1
-SHARED = -2
-UNUSED = -3
-
-
-# --- The free list --------------------------------------------------------------------------------------------------
-
-
-@helper
-def _new_node(st, blk):
-    node = st["node_free"]
-    if node != NONE:
-        st["node_free"] = blk.next[node]
-    else:
-        node = st["node_used"]
-        st["node_used"] = node + 1
-    blk.sibling[node] = NONE
-    return node
-
-
-@helper
-def _drop_node(st, blk, node):
-    blk.owner[node] = UNUSED
-    blk.next[node] = st["node_free"]
-    st["node_free"] = node
-
-
-@helper
-def _unlink(st, blk, node):
-    before = blk.prev[node]
-    after = blk.next[node]
-    if before == NONE:
-        st["free_head"] = after
-    else:
-        blk.next[before] = after
-    if after == NONE:
-        st["free_tail"] = before
-    else:
-        blk.prev[after] = before
-
-
-@helper
-def _link_after(st, blk, before, node):
-    """Put `node` behind `before` (NONE: at the head)."""
-    after = st["free_head"] if before == NONE else blk.next[before]
-    blk.prev[node] = before
-    blk.next[node] = after
-    if before == NONE:
-        st["free_head"] = node
-    else:
-        blk.next[before] = node
-    if after == NONE:
-        st["free_tail"] = node
-    else:
-        blk.prev[after] = node
-
-
-@helper
-def _push_anonymous(st, blk, count, at_tail):
-    """Put `count` blocks that nobody can hit at an end of the free list."""
-    if count == 0:
-        return
-    end = st["free_tail"] if at_tail else st["free_head"]
-    if end != NONE and blk.owner[end] == ANONYMOUS:
-        blk.length[end] += count
-        return
-    node = _new_node(st, blk)
-    blk.owner[node] = ANONYMOUS
-    blk.length[node] = count
-    _link_after(st, blk, end if at_tail else NONE, node)
-
-
-@helper
-def _forget_run(req, blk, node):
-    """Take a run of own content out of its request's list."""
-    i = blk.owner[node]
-    if req.cached_runs[i] == node:
-        req.cached_runs[i] = blk.sibling[node]
-        return
-    other = req.cached_runs[i]
-    while blk.sibling[other] != node:
-        other = blk.sibling[other]
-    blk.sibling[other] = blk.sibling[node]
-
-
-@helper
-def _forget_copy(blk, copy):
-    """Take a copy of shared content out of its slot's list."""
-    slot = blk.last[copy]
-    before = NONE
-    other = blk.first_copy[slot]
-    while other != copy:
-        before = other
-        other = blk.sibling[other]
-    after = blk.sibling[copy]
-    if before == NONE:
-        blk.first_copy[slot] = after
-    else:
-        blk.sibling[before] = after
-    if blk.last_copy[slot] == copy:
-        blk.last_copy[slot] = before
-
-
-@inlined
-def take_blocks(cfg, st, req, blk, count):
-    """Take `count` blocks from the head of the free list; what they carried can no longer be hit."""
-    st["free"] -= count
-    if not cfg["enable_prefix_caching"]:
-        return
-    while count > 0:
-        node = st["free_head"]
-        length = blk.length[node]
-        if length > count:
-            blk.length[node] = length - count
-            if blk.owner[node] >= 0:
-                blk.last[node] -= count
-            return
-        count -= length
-        _unlink(st, blk, node)
-        if blk.owner[node] >= 0:
-            _forget_run(req, blk, node)
-        elif blk.owner[node] == SHARED:
-            _forget_copy(blk, node)
-        _drop_node(st, blk, node)
-
 
 # --- Content --------------------------------------------------------------------------------------------------------
 
@@ -217,7 +92,7 @@ def take_hits(cfg, st, wl, req, blk, i, hits):
     for block in range(shared):
         copy = blk.first_copy[slot_of(cfg, wl, blk, i, block)]
         if blk.references[copy] == 0:
-            _unlink(st, blk, copy)
+            unlink(st, blk, copy)
             blk.length[copy] = 0
             st["free"] -= 1
         blk.references[copy] += 1
@@ -240,7 +115,7 @@ def _take_from_run(st, req, blk, i, node, start, end):
     """Cut blocks start .. end - 1 out of a run; what is left keeps its place in the free list."""
     low = blk.last[node] - blk.length[node] + 1
     high = blk.last[node]
-    held = _new_node(st, blk)
+    held = new_node(st, blk)
     blk.owner[held] = i
     blk.last[held] = end - 1
     blk.length[held] = end - start
@@ -250,14 +125,14 @@ def _take_from_run(st, req, blk, i, node, start, end):
     if start > low:
         if end <= high:
             # The part below goes behind the part above: a run is evicted from its highest block
-            below = _new_node(st, blk)
+            below = new_node(st, blk)
             blk.owner[below] = i
             blk.age[below] = blk.age[node]
             blk.last[below] = start - 1
             blk.length[below] = start - low
             blk.sibling[below] = req.cached_runs[i]
             req.cached_runs[i] = below
-            _link_after(st, blk, node, below)
+            link_after(st, blk, node, below)
             blk.length[node] = high - end + 1
         else:
             blk.last[node] = start - 1
@@ -265,9 +140,9 @@ def _take_from_run(st, req, blk, i, node, start, end):
     elif end <= high:
         blk.length[node] = high - end + 1
     else:
-        _unlink(st, blk, node)
-        _forget_run(req, blk, node)
-        _drop_node(st, blk, node)
+        unlink(st, blk, node)
+        forget_run(req, blk, node)
+        drop_node(st, blk, node)
 
 
 @helper
@@ -275,7 +150,7 @@ def _drop_held_runs(st, req, blk, i):
     node = req.held_runs[i]
     while node != NONE:
         after = blk.sibling[node]
-        _drop_node(st, blk, node)
+        drop_node(st, blk, node)
         node = after
     req.held_runs[i] = NONE
 
@@ -289,7 +164,7 @@ def cache_blocks(cfg, st, wl, req, blk, i, full_blocks):
     shared = min(req.shared_blocks[i], full_blocks)
     for block in range(cached, shared):
         slot = slot_of(cfg, wl, blk, i, block)
-        copy = _new_node(st, blk)
+        copy = new_node(st, blk)
         blk.owner[copy] = SHARED
         blk.last[copy] = slot
         blk.length[copy] = 0
@@ -315,7 +190,7 @@ def free_blocks(cfg, st, req, blk, i, hittable):
         req.num_blocks[i] = 0
         return
     cached = req.num_cached_blocks[i]
-    _push_anonymous(st, blk, held - cached, cfg["freed_to_tail"])
+    push_anonymous(st, blk, held - cached, cfg["freed_to_tail"])
     shared = min(req.shared_blocks[i], cached)
     _free_own(st, req, blk, i, shared, cached, hittable)
     st["free"] += held - shared
@@ -339,16 +214,16 @@ def _free_own(st, req, blk, i, start, end, hittable):
             else:
                 low = blk.last[highest] + 1
         if hittable:
-            run = _new_node(st, blk)
+            run = new_node(st, blk)
             blk.owner[run] = i
             blk.last[run] = end - 1
             blk.length[run] = end - low
             blk.age[run] = age
             blk.sibling[run] = req.cached_runs[i]
             req.cached_runs[i] = run
-            _link_after(st, blk, st["free_tail"], run)
+            link_after(st, blk, st["free_tail"], run)
         else:
-            _push_anonymous(st, blk, end - low, 1)
+            push_anonymous(st, blk, end - low, 1)
         end = low
 
 
@@ -373,7 +248,7 @@ def _drop_held_run(st, req, blk, i, run):
         while blk.sibling[node] != run:
             node = blk.sibling[node]
         blk.sibling[node] = blk.sibling[run]
-    _drop_node(st, blk, run)
+    drop_node(st, blk, run)
 
 
 @helper
@@ -387,7 +262,7 @@ def _free_shared(st, req, blk, i, shared):
         blk.references[copy] -= 1
         if blk.references[copy] == 0:
             blk.length[copy] = 1
-            _link_after(st, blk, st["free_tail"], copy)
+            link_after(st, blk, st["free_tail"], copy)
             st["free"] += 1
     req.holding_row[i] = NONE
     blk.free_rows[st["rows_free"]] = row

@@ -8,9 +8,9 @@ flight and of all new ones but the last.
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
-from fastsim.engines.vllm.blocks import take_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, RunningCap
 from fastsim.engines.vllm.door import let_arrivals_in, next_deadline_us
+from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import steps_until_hopeless, watch_progress
 from fastsim.engines.vllm.recorder import record_repeated, record_update

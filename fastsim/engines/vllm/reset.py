@@ -3,8 +3,8 @@
 from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us, push_arrival
-from fastsim.engines.vllm.blocks import ANONYMOUS
 from fastsim.engines.vllm.codes import Unservable
+from fastsim.engines.vllm.free_list import ANONYMOUS
 from fastsim.engines.vllm.lanes import NO_END, materialise
 from fastsim.engines.vllm.running_cap import initial_cap
 from fastsim.engines.vllm.state import NONE

@@ -2,8 +2,9 @@
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.admission import waiting_loop
-from fastsim.engines.vllm.blocks import cache_blocks, take_blocks
+from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import Victim
+from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.lanes import final_length, materialise, samples_in_flight, take_ended_off_clock
 from fastsim.engines.vllm.preemption import ALL_VISITED, count_scheduled, preempt_request, select_victim
 from fastsim.engines.vllm.state import NONE
