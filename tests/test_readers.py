@@ -471,6 +471,7 @@ BEGINNINGS = [
     '{"benchmarks": [{"requests": {"successful": [{"start_time": ',
     "load:\n  stages:\n  - rate: 1\n    duration: 1\ndata:\n",
     "Timestamp,Request tokens,Response tokens\n",
+    "request_id,slo_class,prefix_group,prefix_length,input_tokens,output_tokens,arrival_time_us,deadline_us\n",
     "arrived_at,num_prefill_tokens,num_decode_tokens\n",
     "arrival_s,prompt_tokens,output_tokens,prefix_path,prefix_tokens,ttft_s\n",
 ]

@@ -11,6 +11,7 @@ LengthDist = Literal["constant", "uniform", "normal", "lognormal", "empirical", 
 TraceFormat = Literal[
     "plain",
     "azure",
+    "blis",
     "burstgpt",
     "vidur",
     "mooncake",

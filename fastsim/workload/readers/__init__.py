@@ -2,6 +2,7 @@
 
 from fastsim.workload.readers import (
     azure,
+    blis,
     burstgpt,
     guidellm,
     inference_perf,
@@ -19,6 +20,7 @@ FORMATS: tuple[Format, ...] = (
     servegen.FORMAT,
     plain.FORMAT,
     azure.FORMAT,
+    blis.FORMAT,
     burstgpt.FORMAT,
     vidur.FORMAT,
     vllm_run.FORMAT,
