@@ -38,6 +38,10 @@ def command(
     steps: Annotated[
         Path | None, typer.Option("--steps", metavar="OUT.parquet", help="Store what every step scheduled.")
     ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option("--beside", metavar="METRICS.json", help="Lay BLIS's metrics beside it."),
+    ] = None,
     fast_forward: Annotated[
         bool, typer.Option("--fast-forward/--no-fast-forward", help="Skip steps in which nothing is decided.")
     ] = True,
@@ -60,6 +64,10 @@ def command(
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
     settings = [*(sets or []), *([f"workload.trace={trace}"] if trace is not None else [])]
     config = choose_config(source, config_id, preset_settings(source, settings, model, gpu))
+    if beside is not None:
+        from fastsim.analysis.blis_metrics import lay_beside, read_blis_metrics
+
+        theirs = read_blis_metrics(beside)
 
     from fastsim.simulation import simulate
     from fastsim.workload import build_workload
@@ -74,7 +82,12 @@ def command(
     if as_json:
         import json
 
-        typer.echo(json.dumps({"workload_id": workload.workload_id} | result.metrics | {"kernel_ms": result.kernel_ms}))
+        figures: dict[str, Any] = {"workload_id": workload.workload_id} | result.metrics
+        if beside is not None:
+            from fastsim.cli.beside import beside_objects
+
+            figures["beside"] = beside_objects(lay_beside(theirs, result.metrics))
+        typer.echo(json.dumps(figures | {"kernel_ms": result.kernel_ms}))
         return 0
 
     from fastsim.cli.report import run_text
@@ -83,7 +96,12 @@ def command(
         typer.echo(f"note: {note}", err=True)
     if workload.report.unusable:
         typer.echo(f"note: {unusable_rows(workload.report)}", err=True)
-    typer.echo(run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started))
+    text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started)
+    if beside is not None:
+        from fastsim.cli.beside import beside_text
+
+        text = f"{beside_text(lay_beside(theirs, result.metrics), config.engine.name, beside)}\n\n{text}"
+    typer.echo(text)
     return 0
 
 
