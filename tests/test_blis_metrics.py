@@ -34,10 +34,8 @@ def files(folder: Path) -> tuple[Path, list[str]]:
     trace.write_text("\n".join([columns, *rows]) + "\n")
     return metrics, [
         f"workload.trace={trace}",
-        "engine.name=blis",
         "engine.num_gpu_blocks=7463",
         "run.horizon_s=120",
-        "latency.alpha=[232.46,1.75,3357.44]",
         "latency.b0_us=5752.71",
         "latency.b1_us_per_prefill_token=17.25",
         "latency.b2_us_per_decode_token=6.0",
@@ -55,15 +53,15 @@ def test_a_recorded_run_is_the_same_in_every_metric(tmp_path: Path, capsys: pyte
     metrics, settings = files(tmp_path)
     assert recorded()["latency"]["alpha"] == [232.46, 1.75, 3357.44]
     sets = [part for setting in settings for part in ("--set", setting)]
-    lines = run(capsys, *sets, "--beside", str(metrics)).splitlines()
+    blis = [*sets, "--set", "engine.name=blis", "--set", "latency.alpha=[232.46,1.75,3357.44]"]
+    lines = run(capsys, *blis, "--beside", str(metrics)).splitlines()
     assert lines[0] == "All 27 metrics are those of metrics.json."
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines[: lines.index("", 2)])) <= 80
     assert sum(line.endswith("same") for line in lines) == 27
-    other = [*sets, "--set", "engine.name=vllm-0.33.0", "--set", "latency.alpha=[0,0,0]"]
-    lines = run(capsys, *other, "--beside", str(metrics)).splitlines()
+    lines = run(capsys, *sets, "--beside", str(metrics)).splitlines()
     assert lines[0].startswith("vllm-0.33.0 completes 50 requests with")
-    assert max(map(len, lines)) <= 80
-    figures = json.loads(run(capsys, *other, "--beside", str(metrics), "--json"))
+    assert max(map(len, lines[: lines.index("", 2)])) <= 80
+    figures = json.loads(run(capsys, *sets, "--beside", str(metrics), "--json"))
     rows = {row["metric"]: row for row in figures["beside"]}
     assert rows["preemption_count"] == {
         "metric": "preemption_count",
