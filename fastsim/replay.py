@@ -4,7 +4,8 @@ from typing import Any
 
 from fastsim.config import resolved
 from fastsim.engines.vllm.golden import case_config, case_workload, first_difference
-from fastsim.simulation import record_of, run_recorded
+from fastsim.records import record_of
+from fastsim.simulation import run_recorded
 
 
 def verify_case(case: dict[str, Any], *, fast_forward: bool = False, record_steps: bool = True) -> str | None:

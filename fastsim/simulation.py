@@ -3,7 +3,6 @@
 `fastsim run` is a chunk of one, a recorded case a chunk of one with the step recorder on. There is no second path.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter, perf_counter_ns
@@ -16,16 +15,17 @@ from fastsim._jit import borrow, entry
 from fastsim.config import Config, EngineConfig, check_rules, resolved
 from fastsim.engines.outputs import RequestLog, Status
 from fastsim.engines.vllm.batch_queue import run_async
-from fastsim.engines.vllm.codes import CONFIG_DTYPE
 from fastsim.engines.vllm.loop import RECORD_FULL, run
 from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, Step, new_recorder, recorded_steps
-from fastsim.engines.vllm.records import config_records
 from fastsim.engines.vllm.state import Workload as WorkloadArrays
-from fastsim.families import Left, Others, mixed_rows, other_records, run_one
+from fastsim.errors import InputError
+from fastsim.families import Left, mixed_rows, run_one
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS, named_values, new_rows
-from fastsim.metrics.params import params_records
 from fastsim.metrics.summary import scratch_size, summarise
+from fastsim.records import Records as Records
+from fastsim.records import engine_records as engine_records
+from fastsim.records import record_of as record_of
 from fastsim.workload import Workload, build_workload
 
 if TYPE_CHECKING:
@@ -33,21 +33,6 @@ if TYPE_CHECKING:
 
 RECORD_CAPACITY = 4096
 """Steps and list entries a recorder first has room for; it is made four times larger until the run fits."""
-
-
-@dataclass(frozen=True)
-class Records:
-    """Configurations as kernels read them: `engine` (CONFIG_DTYPE) and `params` (PARAMS_DTYPE), shape (count,).
-
-    `others` holds the records of those that are not vLLM's, whose `engine` then means nothing.
-    """
-
-    engine: npt.NDArray[np.void]
-    params: npt.NDArray[np.void]
-    others: Others | None = None
-
-    def __len__(self) -> int:
-        return len(self.engine)
 
 
 @dataclass(frozen=True)
@@ -133,34 +118,6 @@ def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps
     return True
 
 
-def engine_records(grid: Any, start: int, stop: int) -> Records:
-    """Records of the grid's configurations start .. stop - 1."""
-    indices = np.arange(start, stop)
-
-    def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
-        return np.asarray(grid.take(key, indices, encode))
-
-    return _records(take, stop - start)
-
-
-def record_of(config: Config) -> Records:
-    """Records of one configuration."""
-    filled = resolved(config)
-
-    def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
-        return np.array([encode(filled.value(key))])
-
-    return _records(take, 1)
-
-
-def _records(take: Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]], count: int) -> Records:
-    params = params_records(take, count)
-    others = other_records(take, params)
-    if others is not None and others.family.all():
-        return Records(np.zeros(count, CONFIG_DTYPE), params, others)
-    return Records(config_records(take, count), params, others)
-
-
 def simulate_chunk(workload: Workload, records: Records, *, fast_forward: bool = True) -> Rows:
     """Rows of many configurations over one workload, in the order of `records`."""
     if records.others is not None:
@@ -171,12 +128,47 @@ def simulate_chunk(workload: Workload, records: Records, *, fast_forward: bool =
             return rows.floats, rows.ints
 
         return Rows(*mixed_rows(workload, records.others, records.params, vllm_rows, fast_forward))
-    arrays = workload_arrays(workload)
-    engine = records.engine.copy()
-    engine["fast_forward"] = fast_forward
-    memory = new_memory(engine, arrays)
-    floats, ints = _call(engine, records.params, arrays, memory, new_recorder(1))
-    return Rows(floats, ints)
+    return Session(workload, records).run(records, fast_forward=fast_forward)
+
+
+class Session:
+    """One workload, run again and again in the same memory: for searches that change only numbers.
+
+    Only vLLM's engines run in a session.
+
+    Parameters
+    ----------
+    workload
+        The requests.
+    largest
+        Records that need no less memory than any that will run: no fewer KV blocks, no smaller `max_num_seqs`.
+
+    Raises
+    ------
+    InputError
+        When `largest` holds a configuration of another engine.
+    """
+
+    def __init__(self, workload: Workload, largest: Records) -> None:
+        if largest.others is not None:
+            raise InputError("a session runs vLLM's engines only, but engine.name is another")
+        self.workload = workload
+        self.runs = 0
+        self._arrays = workload_arrays(workload)
+        self._memory = new_memory(largest.engine, self._arrays)
+        self._recorder = new_recorder(1)
+
+    def run(self, records: Records, *, fast_forward: bool = True) -> Rows:
+        """Rows of some configurations, in the order of `records`."""
+        engine = records.engine.copy()
+        engine["fast_forward"] = fast_forward
+        self.runs += len(engine)
+        return Rows(*_call(engine, records.params, self._arrays, self._memory, self._recorder))
+
+    @property
+    def log(self) -> RequestLog:
+        """Per-request results of the last configuration that ran; the next run overwrites these arrays."""
+        return self._memory.log
 
 
 def simulate(

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fastsim import simulation
 from fastsim.analysis.calibrate_prior import BLOCKS, COEFFICIENTS, FRONTEND, Prior
 from fastsim.analysis.calibrate_run import MeasuredRun
-from fastsim.engines.vllm.memory import new_memory, workload_arrays
-from fastsim.engines.vllm.recorder import new_recorder
 from fastsim.errors import InputError
+from fastsim.records import record_of
+from fastsim.simulation import Session, compile_kernels
 from fastsim.workload import Workload
 
 Floats = npt.NDArray[np.float64]
@@ -82,15 +81,13 @@ class Simulator:
         self.workload = run.workload if workload is None else workload
         self.names = names
         self.count = 0
-        self._records = simulation.record_of(run.config)
-        self._arrays = workload_arrays(self.workload)
-        largest = self._records.engine.copy()
+        self._records = record_of(run.config)
+        largest = record_of(run.config)
         if most_blocks is not None:
-            largest["num_gpu_blocks"] = most_blocks
-        self._most_blocks = int(largest["num_gpu_blocks"][0])
-        self._memory = new_memory(largest, self._arrays)
-        self._recorder = new_recorder(1)
-        simulation.compile_kernels()
+            largest.engine["num_gpu_blocks"] = most_blocks
+        self._most_blocks = int(largest.engine["num_gpu_blocks"][0])
+        self._session = Session(self.workload, largest)
+        compile_kernels()
 
     def __call__(self, parameters: Floats, num_gpu_blocks: int | None = None) -> Times:
         """Times with these parameters; requests that never finish take infinitely long."""
@@ -106,9 +103,8 @@ class Simulator:
         if num_gpu_blocks is not None:
             engine["num_gpu_blocks"] = min(max(num_gpu_blocks, 2), self._most_blocks)
         self.count += 1
-        engine["fast_forward"] = True
-        simulation._call(engine, self._records.params, self._arrays, self._memory, self._recorder)
-        log = self._memory.log
+        self._session.run(self._records)
+        log = self._session.log
         never = log.finish_us < 0
         ttft = np.where(never, np.inf, log.first_token_us - log.arrival_us + frontend_us)
         e2e = np.where(never, np.inf, log.last_token_us - log.arrival_us + frontend_us)

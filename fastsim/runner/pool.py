@@ -139,7 +139,7 @@ class Pool:
 
     def _start_worker(self) -> None:
         ours, theirs = self.context.Pipe()
-        with _environment(limit_threads()), _nameless_main():
+        with quiet_start():
             process = self.context.Process(target=main, args=(theirs, self.job), daemon=True)
             process.start()
         theirs.close()
@@ -161,6 +161,13 @@ class Pool:
                     with suppress(OSError):  # its death shows in its process
                         worker.connection.send(task)
         return bool(self.upcoming) or any(worker.tasks for worker in self.workers)
+
+
+@contextmanager
+def quiet_start() -> Iterator[None]:
+    """Within, processes that start keep their libraries to one thread and do not import the main module."""
+    with _environment(limit_threads()), _nameless_main():
+        yield
 
 
 def _cause(exitcode: int | None) -> str:

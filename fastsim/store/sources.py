@@ -11,6 +11,7 @@ DECISIVE = (
     "engines",
     "metrics",
     "families",
+    "records",
     "simulation",
     "grid",
     "store/schema",
