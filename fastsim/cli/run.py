@@ -90,7 +90,7 @@ def command(
         typer.echo(json.dumps(figures | {"kernel_ms": result.kernel_ms}))
         return 0
 
-    from fastsim.cli.report import run_text
+    from fastsim.cli.run_text import run_text
 
     for note in workload.report.notes:
         typer.echo(f"note: {note}", err=True)

@@ -8,8 +8,11 @@ from fastsim.grid.digits import Digit
 SEED = "workload.seed"
 
 
-def spec_text(settings: Mapping[str, Any], digits: Iterable[Digit]) -> str:
-    """TOML text that stands for the same grid: settings, axes, zip groups, choices, in the order of the digits."""
+def spec_text(settings: Mapping[str, Any], digits: Iterable[Digit], answer: Any = None) -> str:
+    """TOML text that stands for the same grid: settings, axes, zip groups, choices, in the order of the digits.
+
+    `answer` is the raw `[answer]` table, kept with the rows so that a report can answer the same question.
+    """
     base = dict(settings)
     axes, groups, choices, seeds = [], [], [], ""
     for digit in digits:
@@ -32,7 +35,15 @@ def spec_text(settings: Mapping[str, Any], digits: Iterable[Digit]) -> str:
         blocks.append(f"[sweep]\n{seeds}")
     if axes:
         blocks.append("\n".join(["[sweep.axes]", *axes]))
-    return "\n\n".join([*blocks, *groups, *choices]) + "\n"
+    return "\n\n".join([*blocks, *groups, *choices, *_answer(answer)]) + "\n"
+
+
+def _answer(answer: Any) -> list[str]:
+    """The `[answer]` table as a block; it is checked where it is used, so only texts and lists of texts are known."""
+    if not isinstance(answer, Mapping):
+        return []
+    lines = [f"{key} = {_toml(value)}" for key, value in answer.items() if isinstance(value, str | list)]
+    return ["\n".join(["[answer]", *lines])]
 
 
 def _columns(digit: Digit) -> list[str]:

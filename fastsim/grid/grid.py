@@ -187,7 +187,17 @@ class Grid:
 
     def to_toml(self) -> str:
         """The spec on its own: one file with the same configurations, `extends`, `--set` and `--axis` merged in."""
-        return spec_text(self.spec.settings, self._digits)
+        return spec_text(self.spec.settings, self._digits, self._answer())
+
+    def _answer(self) -> Any:
+        """The raw `[answer]` table, without the axes that a setting gave one value."""
+        answer = self.spec.answer
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("for_each"), str | list):
+            return answer
+        axes = {axis.name for axis in self.axes}
+        given = answer["for_each"]
+        kept = [name for name in ([given] if isinstance(given, str) else given) if name in axes]
+        return {**answer, "for_each": kept}
 
     # --- what to compute ---------------------------------------------------------------------------------------------
 

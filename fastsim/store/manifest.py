@@ -128,7 +128,7 @@ def differences(old: Manifest, new: Manifest, old_spec: str, new_spec: str) -> l
 def changed_settings(old_spec: str, new_spec: str) -> list[str]:
     """Keys whose values differ between two specs written by `Grid.to_toml`: at most three, then how many more."""
     old, new = _flat(old_spec), _flat(new_spec)
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and not name.startswith("answer.")]
     shown = [f"{name} was {_short(old.get(name))}, is {_short(new.get(name))}" for name in names[:3]]
     return [*shown, f"and {len(names) - 3} more"] if len(names) > 3 else shown
 
