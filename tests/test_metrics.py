@@ -274,6 +274,7 @@ def test_goodput_counts_the_censored_as_misses(seed):
 def test_counts_and_throughput():
     run = make_run(3, 200)
     log, prompt, _, totals, _, _ = run
+    log.prefix_hit_tokens_first[:] = np.where(log.first_scheduled_us >= 0, prompt // 3, NEVER)
     row = summarised(run, make_params())
     names = {
         "completed": Status.FINISHED,
@@ -295,6 +296,8 @@ def test_counts_and_throughput():
     assert row["request_throughput_req_per_s"] == row["completed"] / seconds
     assert row["output_throughput_tok_per_s"] == log.num_generated.sum() / seconds
     assert row["prompt_tokens"] == prompt[log.first_token_us >= 0].sum()
+    served = log.first_token_us >= 0
+    assert row["prefix_hit_share"] == (prompt // 3)[served].sum() / prompt[served].sum() > 0.3
     assert row["kv_use_mean"] == pytest.approx(77 / 500 * totals[0]["end_us"] / (seconds * 1e6))
     assert row["recomputed_share"] == 900 / 8000
     waits = [int(w) for w in log.admission_wait_us]

@@ -100,6 +100,7 @@ _FLOATS = [
     Column("busy_share", "float", "share", "time in non-empty steps, first arrival to end of run"),
     Column("cap_mean", "float", "requests", "running cap, mean over non-empty steps"),
     Column("recomputed_share", "float", "share", "recomputed of scheduled tokens: the verdict thrash looks at it"),
+    Column("prefix_hit_share", "float", "share", "prefix-cache hits at first admission, of prompts with a first token"),
     Column("jain_slowdown", "float", "index", "Jain's fairness of E2E / unloaded E2E over completed requests"),
     Column("slowdown_served_mean", "float", "ratio", "E2E / unloaded E2E, completed requests"),
     Column("longest_admission_wait_ms", "float", "ms", "longest single stay in the waiting queue"),

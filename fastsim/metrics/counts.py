@@ -31,7 +31,7 @@ def ratio(numerator, denominator):
 def count_requests(log, prompt_tokens, totals, floats, ints):
     """Where everybody was at the end, and what was delivered to them."""
     pending = waiting = running = finished = rejected = timed_out = unservable = held = 0
-    preempted = most = prompt = output = hits = wait_us = 0
+    preempted = most = prompt = found = output = hits = wait_us = 0
     for i in range(log.status.shape[0]):
         status = log.status[i]
         pending += status == _PENDING
@@ -46,6 +46,7 @@ def count_requests(log, prompt_tokens, totals, floats, ints):
         most = max(most, log.num_preemptions[i])
         if log.first_token_us[i] != NEVER:
             prompt += prompt_tokens[i]
+            found += max(log.prefix_hit_tokens_first[i], 0)
         output += log.num_generated[i]
         hits += log.prefix_hit_tokens[i]
         wait_us = max(wait_us, log.admission_wait_us[i])
@@ -67,6 +68,7 @@ def count_requests(log, prompt_tokens, totals, floats, ints):
     ints["prompt_tokens"] = prompt
     ints["output_tokens"] = output
     ints["prefix_hit_tokens"] = hits
+    floats["prefix_hit_share"] = ratio(found, prompt)
     floats["longest_admission_wait_ms"] = wait_us / 1000.0
     seconds = (totals["end_us"] - totals["first_arrival_us"]) / 1e6
     floats["request_throughput_req_per_s"] = ratio(finished, seconds)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from sweeps.answers.admission import answer_feedback, answer_full_isl, answer_projection, answer_watermark
+from sweeps.answers.caching import answer_mooncake
 from sweeps.answers.collapse import answer_discussion, answer_remedies, answer_where
 from sweeps.answers.common import Section, Setup
 from sweeps.answers.preemption import answer_salvage, answer_swap, answer_victims
@@ -20,5 +21,6 @@ QUESTIONS: dict[str, Callable[[Setup], Section]] = {
     "full_isl": answer_full_isl,
     "salvage": answer_salvage,
     "where": answer_where,
+    "mooncake": answer_mooncake,
 }
 """By the name of the spec, in the order of the README."""

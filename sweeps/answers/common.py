@@ -62,7 +62,8 @@ def rows_of(name: str, setup: Setup, tiny_axes: Sequence[str] = (), sets: Sequen
 
 def section(name: str, frame: pl.DataFrame, **parts: Any) -> Section:
     """A section with what every one says of its sweep."""
-    return Section(name, configurations=frame.height, seeds=frame[SEED].n_unique(), **parts)
+    seeds = frame[SEED].n_unique() if SEED in frame.columns else 1
+    return Section(name, configurations=frame.height, seeds=seeds, **parts)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def section_text(section: Section) -> str:
     """A section as Markdown."""
     paragraph = wrapped(" ".join(filter(None, [f"**{section.conclusion}**", *section.sentences])))
     command = f"`fastsim sweep sweeps/{section.name}.toml{section.options} --out {section.name}`"
-    size = f"{section.configurations:,} configurations, {section.seeds} seeds: {command}"
+    seeds = f", {section.seeds} seeds" if section.seeds > 1 else ""
+    size = f"{section.configurations:,} configurations{seeds}: {command}"
     parts = [f"## {section.question}", paragraph, markdown(section.header, section.rows)]
     return "\n\n".join([*parts, *(wrapped(note) for note in section.notes), size])
 
