@@ -11,6 +11,7 @@ from fastsim.analysis.compare_bootstrap import (
     mean_intervals,
     ratio_intervals,
     resample_counts,
+    skewed_t,
     stretch,
     student_quantile,
 )
@@ -179,27 +180,49 @@ DRAWS = {
     "uniform": lambda rng, shape: rng.uniform(-1, 1, size=shape),
     "skewed": lambda rng, shape: rng.exponential(size=shape) - 1,
     "counts": lambda rng, shape: rng.poisson(4, size=shape) - 4.0,
+    "heavy tails": lambda rng, shape: rng.standard_t(3, size=shape),
+    "difference of skewed": lambda rng, shape: rng.exponential(size=shape) - rng.exponential(size=shape),
 }
 
 
 @pytest.mark.parametrize("seeds", [5, 10, 30])
 @pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize("effect", [0.0, 0.8])
-def test_intervals_cover_the_truth_in_95_percent(seeds, kind, effect):
-    """4,000 experiments: 93 to 97 % (one in 300 is the error of the count); skewed ones may fall to 86 at 5 seeds."""
-    values = DRAWS[kind](np.random.default_rng([seeds, len(kind)]), (seeds, 4000)) + effect
+def test_intervals_cover_the_truth_in_95_percent(seeds, kind):
+    """2,000 experiments, half of them nulls: 92 to 98 % (the count itself errs by 1.5 % one time in 500)."""
+    effect = np.repeat([0.0, 0.8], 1000)
+    values = DRAWS[kind](np.random.default_rng([seeds, len(kind)]), (seeds, 2000)) + effect
     _, low, high = mean_intervals(values)
-    covered = np.mean((low <= effect) & (effect <= high))
-    least = {5: 0.86, 10: 0.89, 30: 0.925}[seeds] if kind == "skewed" else 0.93
-    assert least <= covered <= 0.97
+    covered = (low <= effect) & (effect <= high)
+    assert 0.92 <= np.mean(covered) <= 0.98
+    assert abs(np.mean(covered[:1000]) - np.mean(covered[1000:])) < 0.03  # an effect changes nothing
 
 
-def test_ratio_intervals_cover_the_truth():
-    rng = np.random.default_rng(5)
-    base = rng.gamma(20, 5.0, size=(30, 4000))
-    level = 1.2 * base + rng.normal(scale=10, size=base.shape)
+@pytest.mark.parametrize("seeds", [5, 10, 30])
+@pytest.mark.parametrize("noise", ["normal", "skewed"])
+def test_ratio_intervals_cover_the_truth(seeds, noise):
+    rng = np.random.default_rng(seeds)
+    base = rng.gamma(20, 5.0, size=(seeds, 2000))
+    level = 1.2 * base + 10 * DRAWS[noise](rng, base.shape)
     _, low, high = ratio_intervals(level, base)
-    assert 0.925 <= np.mean((low <= 0.2) & (high >= 0.2)) <= 0.97
+    assert 0.92 <= np.mean((low <= 0.2) & (high >= 0.2)) <= 0.98
+
+
+def test_the_plain_bootstrap_would_not_cover():
+    """Why there is a correction: what it adds for skewed values at five seeds is what a tolerance of 3 % needs."""
+    values = DRAWS["skewed"](np.random.default_rng(1), (5, 2000))
+    drawn = resample_counts(5) @ values / 5
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    assert np.mean((low <= 0) & (high >= 0)) < 0.8
+    below, above = skewed_t(values - values.mean(axis=0))
+    assert np.mean(above > below) > 0.75  # it mostly reaches further to the side of the long tail
+
+
+def test_skewness_corrected_reach():
+    """Two values have no skewness: Student's t. Symmetric values reach as far to either side; equal ones nowhere."""
+    below, above = skewed_t(np.array([[-1.0, 0.0], [1.0, 0.0]]))
+    assert below.tolist() == above.tolist() == [pytest.approx(12.7062, rel=1e-4), 0.0]
+    below, above = skewed_t(np.array([[-2.0], [-1.0], [0.0], [1.0], [2.0]]))
+    assert below[0] == above[0] == pytest.approx(2.77645 * np.sqrt(2.5 / 5), rel=1e-4)
 
 
 def test_a_null_effect_is_called_one_in_5_percent_of_the_cases():

@@ -1,7 +1,17 @@
-"""Bootstrap intervals over seeds for the means of paired differences: many columns at once, the same every time."""
+"""Intervals over seeds for the means of paired differences: many columns at once, the same every time.
+
+With few seeds the percentile bootstrap misses the truth too often: of five values of an exponential distribution it
+covers 76 %, BCa 78 % (both resample the same few values and cannot reach further out), the stretched percentile
+interval 89 %, with all misses on one side. A bootstrap-t is infinite where most of a few counts are equal. Hall's transformed t
+(closed form, corrected for skewness) covers 93 %, but is a little short for symmetric heavy tails, which the stretched
+percentile interval covers. So either end is the further one of these two: 93 to 98 % from five seeds on for normal,
+uniform, exponential, Poisson (mean 4) and t (3 degrees) values. Nothing helps where few seeds never show what matters:
+lognormal values (sigma 1) are covered to 90 %, an event of one seed in five to 66 %, at five seeds.
+"""
 
 from functools import cache
 from math import gamma, pi, sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +22,8 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 _SEED = 20240
 _COLUMNS_AT_ONCE = 256
+ENOUGH_SEEDS = 30
+"""From here on the percentile bootstrap is enough: it covers 93 % of exponential values, 95 % of symmetric ones."""
 
 
 @cache
@@ -26,7 +38,8 @@ def mean_intervals(values: Float64Array) -> tuple[Float64Array, Float64Array, Fl
     """Mean over seeds and its 95 % interval, for each column.
 
     The percentile bootstrap, its half-widths stretched for few seeds: resampling n values shows a variance (n - 1)/n
-    of the true one, and takes the spread itself for known (`stretch`).
+    of the true one, and takes the spread itself for known (`stretch`). With fewer than ENOUGH_SEEDS values, at least
+    as wide as the skewness-corrected t (`skewed_t`).
 
     Parameters
     ----------
@@ -76,9 +89,61 @@ def _some_intervals(values: Float64Array, base: Float64Array | None, counts: Flo
         low, high = np.nanquantile(drawn[:, usable], [tail, 1 - tail], axis=0)
         factor = np.array([stretch(int(n)) for n in present[usable]])
         center = estimate[usable]
-        out[1, usable] = center - factor * (center - low)
-        out[2, usable] = center + factor * (high - center)
+        below, above = skewed_t(_influence(values, base, known, estimate))
+        few = present[usable] < ENOUGH_SEEDS
+        low, high = factor * (center - low), factor * (high - center)
+        out[1, usable] = center - np.where(few, np.maximum(low, below[usable]), low)
+        out[2, usable] = center + np.where(few, np.maximum(high, above[usable]), high)
     return out
+
+
+def _influence(
+    values: Float64Array, base: Float64Array | None, known: npt.NDArray[np.bool_], estimate: Float64Array
+) -> Float64Array:
+    """What each seed adds to the estimate: its value less the mean, or less what the ratio predicts of its base."""
+    if base is None:
+        return np.where(known, values - estimate, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(known, base, 0.0).sum(axis=0) / known.sum(axis=0)
+        return np.where(known, (values - (1 + estimate) * base) / scale, np.nan)
+
+
+def skewed_t(deviations: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """How far the skewness-corrected t interval reaches below and above the mean.
+
+    P. Hall, "On the removal of skewness by transformation", J. R. Statist. Soc. B 54 (1992), with Student's quantiles.
+
+    Parameters
+    ----------
+    deviations
+        Values less their mean, NaN where there is none; float64, shape (seeds, columns).
+
+    Returns
+    -------
+    below, above
+        Float64, shape (columns,); 0 where nothing varies or there are fewer than two values.
+    """
+    known = np.isfinite(deviations)
+    count = known.sum(axis=0)
+    x = np.where(known, deviations, 0.0)
+    n = np.maximum(count, 2)
+    variance = (x**2).sum(axis=0) / (n - 1)
+    tiny = variance <= 1e-24 * np.max(np.abs(x), axis=0, initial=0.0) ** 2
+    spread = np.where(tiny, 1.0, np.sqrt(variance))
+    cubes = (x**3).sum(axis=0) / spread**3
+    skew = np.where(tiny | (n < 3), 0.0, cubes * n / ((n - 1) * np.maximum(n - 2, 1)))
+    t = np.array([student_quantile(int(k) - 1) for k in n]) / np.sqrt(n)
+    scale = np.where(tiny | (count < 2), 0.0, spread)
+    below, above = _hall(t, skew, n), -_hall(-t, skew, n)
+    return scale * np.maximum(below, 0.0), scale * np.maximum(above, 0.0)
+
+
+def _hall(t: Float64Array, skew: Float64Array, n: npt.NDArray[Any]) -> Float64Array:
+    """Inverse of T + skew T^2 / 3 + skew^2 T^3 / 27 + skew / (6 n), T a mean over its standard deviation."""
+    shifted = t - skew / (6 * n)
+    safe = np.where(np.abs(skew) < 1e-9, 1.0, skew)
+    bent: Float64Array = np.where(np.abs(skew) < 1e-9, shifted, 3 * (np.cbrt(1 + safe * shifted) - 1) / safe)
+    return bent
 
 
 def _statistic(
