@@ -13,7 +13,7 @@ from fastsim.errors import InputError
 from fastsim.grid import Grid
 from fastsim.metrics import COLUMNS
 from fastsim.store import SweepFolder, part_path, read_manifest, write_part
-from fastsim.store.files import write_whole
+from fastsim.store.files import sealed, write_whole
 from fastsim.store.lock import FolderLock
 from fastsim.store.schema import axis_columns, empty_rows, part_bytes, part_frame
 
@@ -122,6 +122,36 @@ def test_a_journal_cut_anywhere_loses_no_part_that_the_manifest_knows(tmp_path):
         assert missing(tmp_path) == [2, 3]
 
 
+def test_a_changed_byte_of_the_manifest_or_the_journal_loses_nothing_but_its_line(tmp_path):
+    fill(tmp_path, 2)
+    for name in ("manifest.json", "parts.jsonl"):
+        whole = (tmp_path / name).read_bytes()
+        for place in range(0, len(whole), 211):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            (tmp_path / name).write_bytes(damaged)
+            assert missing(tmp_path) == [2, 3]
+
+
+def test_without_a_manifest_parts_of_changed_sources_are_refused(tmp_path, monkeypatch):
+    fill(tmp_path, 2)
+    (tmp_path / "manifest.json").unlink()
+    monkeypatch.setattr("fastsim.store.manifest.source_hashes", lambda: {"metrics/summary.py": "0000"})
+    with pytest.raises(InputError, match="damaged or missing"):
+        missing(tmp_path)
+
+
+def test_a_folder_of_an_older_version_has_no_checksums_and_goes_on(tmp_path):
+    fill(tmp_path, 2)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["check"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    lines = [json.loads(line) for line in (tmp_path / "parts.jsonl").read_text().splitlines()]
+    old = [json.dumps({name: value for name, value in line.items() if name != "check"}) for line in lines]
+    (tmp_path / "parts.jsonl").write_text("\n".join(old) + "\n")
+    assert missing(tmp_path) == [2, 3]
+
+
 def test_with_neither_manifest_nor_journal_the_folder_is_refused(tmp_path):
     fill(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
@@ -150,7 +180,8 @@ def test_changed_sources_are_refused_and_named(tmp_path):
     fill(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     manifest["sources"]["metrics/summary.py"] = "0000"
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    del manifest["check"]
+    (tmp_path / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(InputError, match=r"sources that decide numbers changed: metrics/summary.py"):
         missing(tmp_path)
     assert missing(tmp_path, fresh=True) == [0, 1, 2, 3]

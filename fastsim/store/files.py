@@ -1,9 +1,12 @@
 """Files that appear whole or not at all, and survive a power failure once they have appeared."""
 
+import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -40,6 +43,17 @@ def sync_folder(folder: Path) -> None:
 def checksum(data: bytes) -> str:
     """BLAKE2b of a file's bytes, 32 hex digits."""
     return blake2b(data, digest_size=16).hexdigest()
+
+
+def sealed(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of JSON values with its own checksum as `check`: one changed byte shows."""
+    return {**table, "check": checksum(json.dumps(table, sort_keys=True).encode())}
+
+
+def unsealed(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The table without its checksum; None when it was changed. One without (an older version's) is taken as it is."""
+    inner = {name: value for name, value in table.items() if name != "check"}
+    return inner if "check" not in table or table == sealed(inner) else None
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.grid import Grid, Part, Selection
-from fastsim.store.files import checksum, remove_leftovers, write_whole
+from fastsim.store.files import checksum, remove_leftovers, sealed, unsealed, write_whole
 from fastsim.store.lock import FolderLock
-from fastsim.store.manifest import Manifest, PartRecord, differences, read_manifest
+from fastsim.store.manifest import Manifest, PartRecord, differences, read_manifest, read_record
 
 OWN_NAMES = {"manifest.json", "parts.jsonl", "spec.toml", "parts", ".lock"}
 """What a sweep's folder holds."""
@@ -37,17 +37,14 @@ def known_parts(folder: Path) -> dict[int, PartRecord]:
     """Parts that the manifest or the journal knows; whether their files are intact is another question."""
     manifest = read_manifest(folder)
     known = {record.part: record for record in manifest.part_records()} if manifest is not None else {}
-    for entry in _journal_lines(folder):
-        try:
-            record = PartRecord(**entry)
-        except TypeError:
-            continue  # the header
-        known[record.part] = record
+    for line in _journal_lines(folder):
+        if (record := read_record(line)) is not None:
+            known[record.part] = record
     return known
 
 
 def _journal_lines(folder: Path) -> list[dict[str, Any]]:
-    """The journal's lines; one that a crash cut short is left out."""
+    """The journal's lines; one that a crash cut short, or that was changed, is left out."""
     try:
         text = (folder / "parts.jsonl").read_bytes()
     except FileNotFoundError:
@@ -56,17 +53,15 @@ def _journal_lines(folder: Path) -> list[dict[str, Any]]:
     for line in text.split(b"\n"):
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict):
-            lines.append(entry)
+        if isinstance(entry, dict) and (whole := unsealed(entry)) is not None:
+            lines.append(whole)
     return lines
 
 
-def _journal_header(folder: Path) -> object:
-    """The hash of the spec whose parts the journal lists."""
-    lines = _journal_lines(folder)
-    return lines[0].get("spec_hash") if lines else None
+def _journal_line(table: dict[str, Any]) -> bytes:
+    return json.dumps(sealed(table)).encode() + b"\n"
 
 
 class SweepFolder:
@@ -135,9 +130,8 @@ class SweepFolder:
         self.damaged = len(known) - len(self.records)
         write_whole(self.path / "spec.toml", self._spec.encode())
         self.write_manifest("running")
-        lines = [{"format": self.manifest.format, "spec_hash": self.manifest.spec_hash}]
-        lines += [asdict(record) for record in self.records.values()]
-        write_whole(self.path / "parts.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        lines = [self.manifest.identity, *map(asdict, self.records.values())]
+        write_whole(self.path / "parts.jsonl", b"".join(map(_journal_line, lines)))
         self._journal = self._stack.enter_context((self.path / "parts.jsonl").open("ab"))
 
     def _refuse_foreign_folder(self) -> None:
@@ -154,7 +148,7 @@ class SweepFolder:
         old = read_manifest(self.path)
         if old is None:
             in_use = (self.path / "manifest.json").exists() or any((self.path / "parts").glob("*.parquet"))
-            if in_use and _journal_header(self.path) != self.manifest.spec_hash:
+            if in_use and self.manifest.identity not in _journal_lines(self.path)[:1]:
                 raise InputError(
                     f"--out {self.path}: its manifest.json is damaged or missing; "
                     "choose another folder, or start anew with --fresh"
@@ -195,7 +189,7 @@ class SweepFolder:
 
     def add(self, record: PartRecord) -> None:
         """Note a part that a worker has stored."""
-        self._journal.write(json.dumps(asdict(record)).encode() + b"\n")
+        self._journal.write(_journal_line(asdict(record)))
         self._journal.flush()
         self.records[record.part] = record
 

@@ -11,9 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from fastsim.errors import InputError
 from fastsim.grid import Grid, Selection
-from fastsim.store.files import write_whole
+from fastsim.store.files import checksum, sealed, unsealed, write_whole
 from fastsim.store.sources import changed_sources, source_hashes
 
 FORMAT = "fastsim-sweep/1"
@@ -31,6 +33,9 @@ class PartRecord:
     rows: int
     bytes: int
     blake2b: str
+
+
+_RECORD = TypeAdapter(PartRecord)
 
 
 @dataclass
@@ -77,11 +82,29 @@ class Manifest:
         """The parts on disk when the manifest was written."""
         return [PartRecord(**part) for part in self.parts]
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must agree for rows to be mixed: the journal begins with it, in case the manifest is lost."""
+        names = ("format", "spec_hash", "selection", "rows_per_part", "shard")
+        sources = checksum(json.dumps(self.sources, sort_keys=True).encode())
+        return {name: getattr(self, name) for name in names} | {"sources": sources}
+
     def write(self, folder: Path, records: Iterable[PartRecord]) -> None:
         """Write manifest.json with these parts."""
         self.parts = [asdict(record) for record in sorted(records, key=lambda record: record.part)]
         table = {"format": self.format, "state": self.state} | asdict(self)
-        write_whole(folder / "manifest.json", json.dumps(table, indent=1).encode() + b"\n")
+        write_whole(folder / "manifest.json", json.dumps(sealed(table), indent=1).encode() + b"\n")
+
+
+_SHAPE = TypeAdapter(Manifest)
+
+
+def read_record(table: Mapping[str, Any]) -> PartRecord | None:
+    """A line of the journal as a part's record; None when it is something else."""
+    try:
+        return _RECORD.validate_python(table)
+    except ValidationError:
+        return None
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -100,10 +123,12 @@ def read_manifest(folder: Path) -> Manifest | None:
                 f"{folder}/manifest.json: format = {written!r}, but one of {', '.join(READABLE)} was expected: "
                 "another version of fastsim wrote it"
             )
-        manifest = Manifest(**table)
-        manifest.part_records()
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-        return None
+        whole = unsealed(table)
+        manifest = None if whole is None else _SHAPE.validate_python(whole)
+        if manifest is not None and None in map(read_record, manifest.parts):
+            return None
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
+        return None  # ValueError: not JSON, or not of this shape
     except OSError as error:
         raise InputError(f"{folder}/manifest.json: cannot be read ({error.strerror})") from None
     return manifest
