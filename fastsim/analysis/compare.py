@@ -7,22 +7,20 @@ bootstrap over seeds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fastsim.analysis.compare_bootstrap import Float64Array, mean_intervals, ratio_intervals
-from fastsim.analysis.compare_metrics import DEFAULT_METRICS, better, comparable, null_is_infinite
+from fastsim.analysis.compare_metrics import DEFAULT_METRICS, better, null_is_infinite
+from fastsim.analysis.compare_rows import SEED, Rows, check_axes, level_text, levels_of, read_rows
+from fastsim.analysis.cost import Price
 from fastsim.errors import InputError
-from fastsim.metrics.columns import column_or_error
-from fastsim.store.scan import scan
 
-SEED = "workload.seed"
+__all__ = ["SEED", "Rows", "compare", "level_text"]
+
 BETTER, WORSE, MORE, LESS, NONE, ONE_SEED = "better", "worse", "more", "less", "no difference shown", "one seed"
-Rows = pl.DataFrame | pl.LazyFrame | str | Path
 
 SCHEMA = {
     "level": pl.String,
@@ -59,6 +57,7 @@ def compare(
     metrics: Sequence[str] = DEFAULT_METRICS,
     baseline: Any = None,
     for_each: Sequence[str] = (),
+    price: Price | None = None,
 ) -> pl.DataFrame:
     """Paired differences of every level of an axis to a baseline level.
 
@@ -74,6 +73,8 @@ def compare(
         A value of the axis, or its text; by default the value of the first row.
     for_each
         Axes whose values are compared apart.
+    price
+        What a GPU hour costs: the metric `cost_per_million_output_tokens` can be asked for with it.
 
     Returns
     -------
@@ -104,68 +105,11 @@ def compare(
     InputError
         When the axis, a metric or the baseline is not there, or two rows are the same configuration.
     """
-    frame = scan(rows) if isinstance(rows, str | Path) else rows.lazy()
-    names = frame.collect_schema().names()
-    axes = [name for name in names if "." in name]
-    plan_metrics = _checked_metrics(metrics, names)
-    for name in (by, *for_each):
-        _check_axis(name, axes)
-    if by == SEED or SEED in for_each:
-        raise InputError(f"{SEED} is what intervals are taken over, but another axis was expected")
-    if by in for_each:
-        raise InputError(f"{by} is compared, but another axis was expected in for_each")
-    table = frame.select(*axes, *(pl.col(name).cast(pl.Float64) for name in plan_metrics)).collect()
-    levels = _levels(table, by, baseline)
-    cells = [name for name in axes if name not in (by, SEED, *for_each)]
-    plan = _Plan(by, levels, plan_metrics, list(for_each), cells)
-    if SEED not in axes:
-        table = table.with_columns(pl.lit(0).alias(SEED))
-    _check_unique(table, [by, SEED, *for_each, *cells])
-    return _compared(table, plan)
-
-
-def _checked_metrics(metrics: Sequence[str], names: list[str]) -> list[str]:
-    for name in metrics:
-        column = column_or_error(name)
-        if name not in comparable():
-            raise InputError(f"metric {name} is a label ({', '.join(column.labels)}), but a number was expected")
-        if name not in names:
-            raise InputError(f"metric {name} is not a column of these rows")
-    return list(dict.fromkeys(metrics))
-
-
-def _check_axis(name: str, axes: list[str]) -> None:
-    if name not in axes:
-        near = get_close_matches(name, axes, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"{name} is not an axis of these rows (their axes: {', '.join(axes) or 'none'}){hint}")
-
-
-def _levels(table: pl.DataFrame, by: str, baseline: Any) -> list[Any]:
-    """The values of the axis in the order of the rows, the baseline first."""
-    levels = table[by].unique(maintain_order=True).to_list()
-    if len(levels) < 2:
-        raise InputError(f"{by} has one value, but at least two were expected to compare")
-    if baseline is None:
-        return levels
-    found = [level for level in levels if level == baseline or level_text(level) == level_text(baseline)]
-    if not found:
-        raise InputError(f"baseline {baseline} is not a value of {by}: {', '.join(map(level_text, levels))}")
-    return [found[0], *(level for level in levels if level is not found[0])]
-
-
-def level_text(value: Any) -> str:
-    """A value of an axis as text: `0.05`, `true`, `none`."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _check_unique(table: pl.DataFrame, keys: list[str]) -> None:
-    if table.select(keys).is_duplicated().any():
-        raise InputError("two rows are the same configuration, but the rows of one sweep were expected")
+    table = read_rows(rows, metrics, price)
+    check_axes(table, [by], for_each)
+    levels = levels_of(table, by, baseline)
+    cells = [name for name in table.axes if name not in (by, *for_each)]
+    return _compared(table.frame, _Plan(by, levels, table.metrics, list(for_each), cells))
 
 
 def _compared(table: pl.DataFrame, plan: _Plan) -> pl.DataFrame:

@@ -2,11 +2,11 @@
 
 With few seeds the percentile bootstrap misses the truth too often: of five values of an exponential distribution it
 covers 76 %, BCa 78 % (both resample the same few values and cannot reach further out), the stretched percentile
-interval 89 %, with all misses on one side. A bootstrap-t is infinite where most of a few counts are equal. Hall's transformed t
-(closed form, corrected for skewness) covers 93 %, but is a little short for symmetric heavy tails, which the stretched
-percentile interval covers. So either end is the further one of these two: 93 to 98 % from five seeds on for normal,
-uniform, exponential, Poisson (mean 4) and t (3 degrees) values. Nothing helps where few seeds never show what matters:
-lognormal values (sigma 1) are covered to 90 %, an event of one seed in five to 66 %, at five seeds.
+interval 89 %, with all misses on one side. A bootstrap-t is infinite where most of a few counts are equal. Hall's
+transformed t (closed form, corrected for skewness) covers 93 %, but is a little short for symmetric heavy tails, which
+the stretched percentile interval covers. So either end is the further one of these two: 93 to 98 % from five seeds on
+for normal, uniform, exponential, Poisson (mean 4) and t (3 degrees) values. Nothing helps where few seeds never show
+what matters: lognormal values (sigma 1) are covered to 90 %, an event of one seed in five to 66 %, at five seeds.
 """
 
 from functools import cache

@@ -1,5 +1,6 @@
 """Which way of each result column is better."""
 
+from fastsim.analysis.cost import COST
 from fastsim.metrics import COLUMNS, Column
 
 DEFAULT_METRICS = (
@@ -63,12 +64,12 @@ def better(name: str) -> int:
     """1 where more of a column is better, -1 where less is, 0 where it depends (batch sizes, KV use, swapped)."""
     if name in _MORE:
         return 1
-    return -1 if name in _LESS or name.startswith(_LATENCIES) else 0
+    return -1 if name in _LESS or name == COST or name.startswith(_LATENCIES) else 0
 
 
 def null_is_infinite(name: str) -> bool:
-    """Whether null says that the percentile falls among the requests that never got there."""
-    return name.startswith(_LATENCIES[:4]) and name.endswith(_QUANTILES) and "_served_" not in name
+    """Whether null says infinitely much: a percentile among requests that never got there, a cost of no tokens."""
+    return name == COST or (name.startswith(_LATENCIES[:4]) and name.endswith(_QUANTILES) and "_served_" not in name)
 
 
 def comparable() -> list[str]:
