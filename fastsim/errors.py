@@ -1,4 +1,6 @@
-"""The errors fastsim raises on purpose."""
+"""The errors fastsim raises on purpose, and how they help with a misspelt name."""
+
+from difflib import get_close_matches
 
 
 class FastsimError(Exception):
@@ -17,3 +19,18 @@ class WorkError(FastsimError):
     """The work itself failed, or a check did not hold."""
 
     exit_code = 1
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """`; did you mean ...?`, or what is known when nothing is close."""
+    last = name.rpartition(".")[2]
+    by_last = [key for key in known if key.rpartition(".")[2] == last]
+    close = by_last[:1] or get_close_matches(name[:200], known, n=1, cutoff=0.75)
+    if not close:
+        ends = {key.rpartition(".")[2]: key for key in reversed(known)}
+        close = [ends[match] for match in get_close_matches(last[:200], list(ends), n=1, cutoff=0.75)]
+    if close:
+        return f"; did you mean {close[0]}?"
+    section = [key for key in known if "." in name and key.startswith(name.rpartition(".")[0] + ".")]
+    choices = section or known
+    return "; known are " + ", ".join(choices) if len(choices) <= 30 else "; `fastsim policies` lists them"

@@ -12,8 +12,8 @@ PACKAGE = Path(fastsim.__file__).parent
 
 ORDER = (
     "errors", "_borrowed", "_jit",            # F0
-    "config",                                 # F1
-    "workload", "presets",                    # F2
+    "presets", "config",                      # F1
+    "workload",                               # F2
     "engines",                                # F3
     "metrics", "families", "records", "simulation", "replay",        # F4
     "grid", "store", "worker", "runner",      # F5

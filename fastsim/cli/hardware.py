@@ -1,42 +1,102 @@
 """`--model M --gpu G`: the KV pool and the step times that data sheets give, as settings."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from fastsim.cli.spec import read_base
-from fastsim.config import KEYS
+from fastsim.cli.tables import wrapped
+from fastsim.config import KEYS, Config
+from fastsim.config.spec import parse_value
 from fastsim.errors import InputError
-from fastsim.presets import estimate, load_gpu, load_model
+from fastsim.presets import Deployment, Estimate, estimate, estimate_of, load_gpu, load_model
+
+GIVEN_BY_KEYS = ("block_size", "max_num_seqs", "max_num_batched_tokens")
+"""What the estimate takes from the configuration."""
 
 
-def preset_settings(source: Path | None, sets: Sequence[str], model: str | None, gpu: str | None) -> list[str]:
+def preset_settings(
+    source: Path | None,
+    sets: Sequence[str],
+    model: str | None,
+    gpu: str | None,
+    assume: Sequence[str] = (),
+    *,
+    tensor_parallel: int | None = None,
+    gpu_memory_utilization: float | None = None,
+) -> list[str]:
     """Settings for `--set`, those first that a model on a GPU gives; what `--set` says itself is left out.
+
+    Everything that is assumed is printed on stderr, with the names by which `assume` overrides it.
 
     Raises
     ------
     InputError
-        When only one of the two is given, one is unknown, or the model does not fit.
+        When only one of the two is given, one is unknown, an assumption is none, or the model does not fit.
     """
+    given = {"tensor_parallel": tensor_parallel, "gpu_memory_utilization": gpu_memory_utilization}
+    overrides = {name: value for name, value in given.items() if value is not None} | _assumed(assume)
     if model is None and gpu is None:
+        if overrides:
+            raise InputError(
+                f"{', '.join(overrides)}: assumed of no hardware, but --model and --gpu were expected along with it"
+            )
         return list(sets)
     if model is None or gpu is None:
-        given, other = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
-        raise InputError(f"{given} {model or gpu} without {other}, but both or neither were expected")
+        named, other = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
+        raise InputError(f"{named} {model or gpu} without {other}, but both or neither were expected")
     engine = read_base(source, sets).engine
-    found = estimate(
-        load_model(model),
-        load_gpu(gpu),
-        block_size=engine.block_size,
-        max_num_seqs=engine.max_num_seqs,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-    )
+    plan = {name: getattr(engine, name) for name in GIVEN_BY_KEYS}
+    found = estimate(load_model(model), load_gpu(gpu), **(plan | overrides))
     said = {text.partition("=")[0].strip() for text in sets}
     settings = {key: value for key, value in found.settings().items() if key not in said}
-    typer.echo(
-        f"note: {model} on {gpu}, estimated from data sheets: {found.num_gpu_blocks:,} KV blocks, "
-        f"{found.b0_us / 1000:.2f} ms a step; fastsim calibrate fits step times to a measured run",
-        err=True,
-    )
+    print_assumptions(found, f"{model} on {gpu}")
+    shown = ", ".join(f"{name} {value:,}" for name, value in plan.items())
+    typer.echo(wrapped(f"  - {shown}: engine.* (--set)", 4), err=True)
     return [*(f"{key}={value}" for key, value in settings.items() if key in KEYS), *sets]
+
+
+def print_preset(config: Config) -> None:
+    """What `latency.preset` assumed, on stderr; nothing without one."""
+    if config.latency.preset is not None:
+        print_assumptions(estimate_of(config.latency.preset), f"latency.preset {config.latency.preset}", options=False)
+
+
+def print_assumptions(found: Estimate, name: str, *, options: bool = True) -> None:
+    """The estimate in a sentence, then everything it assumes, one line each, on stderr.
+
+    With `options` it was made by `--model` and `--gpu`: the pool is used too, and `--assume` can be given.
+    """
+    blocks = f"{found.num_gpu_blocks:,} KV blocks, " if options else ""
+    sentence = (
+        f"note: {name}, estimated from data sheets: {blocks}{found.b0_us / 1000:.2f} ms a step, "
+        f"{found.b1_us_per_prefill_token:.4g} us a prefill token, {found.b2_us_per_decode_token:.4g} us a decode "
+        f"token, {found.b3_us_per_context_token:.3g} us a context token; fastsim calibrate fits step times to a "
+        "measured run. Assumed (--assume NAME=VALUE overrides what is in brackets"
+        f"{'' if options else ', with --model and --gpu instead'}):"
+    )
+    typer.echo(wrapped(sentence), err=True)
+    for text in found.assumptions:
+        typer.echo(wrapped(f"  - {text}", 4), err=True)
+
+
+def _assumed(texts: Sequence[str]) -> dict[str, Any]:
+    """Fields of `Deployment` from NAME=VALUE."""
+    kinds = {item.name: item.type for item in fields(Deployment) if item.name not in GIVEN_BY_KEYS}
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, raw = text.partition("=")
+        name = name.strip()
+        if not equals or name not in kinds:
+            raise InputError(f"--assume {text}, but NAME=VALUE was expected, with one of {', '.join(kinds)}")
+        value = parse_value(raw)
+        whole = kinds[name] is int
+        is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if is_number == name.endswith("dtype"):
+            what = "a dtype" if name.endswith("dtype") else "an integer" if whole else "a number"
+            raise InputError(f"--assume {text}, but {what} was expected")
+        found[name] = value
+    return found

@@ -24,3 +24,19 @@ Axes = Annotated[
     typer.Option("--axis", metavar="KEY=V1,V2,...", help="Sweep a key over these values.", show_default=False),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A sweep's folder.")]
+TensorParallel = Annotated[
+    int | None,
+    typer.Option("--tensor-parallel", metavar="N", parser=integer, help="GPUs that share each layer [1]."),
+]
+Utilization = Annotated[
+    float | None, typer.Option("--gpu-memory-utilization", metavar="SHARE", help="Memory that vLLM may take [0.9].")
+]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="NAME=VALUE",
+        help="Assume otherwise of --model on --gpu, as kv_dtype=fp8; the notes name what is assumed.",
+        show_default=False,
+    ),
+]

@@ -31,6 +31,9 @@ def command(
         str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
     ] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="G", help="See --model.")] = None,
+    tensor_parallel: options.TensorParallel = None,
+    gpu_memory_utilization: options.Utilization = None,
+    assume: options.Assume = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every metric as one JSON object.")] = False,
     requests: Annotated[
         Path | None, typer.Option("--requests", metavar="OUT.parquet", help="Store what became of each request.")
@@ -56,14 +59,24 @@ def command(
     """
     import time
 
-    from fastsim.cli.hardware import preset_settings
+    from fastsim.cli.hardware import preset_settings, print_preset
     from fastsim.errors import InputError
 
     started = time.perf_counter()
     if repeat < 1:
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
     settings = [*(sets or []), *([f"workload.trace={trace}"] if trace is not None else [])]
-    config = choose_config(source, config_id, preset_settings(source, settings, model, gpu))
+    settings = preset_settings(
+        source,
+        settings,
+        model,
+        gpu,
+        assume or [],
+        tensor_parallel=tensor_parallel,
+        gpu_memory_utilization=gpu_memory_utilization,
+    )
+    config = choose_config(source, config_id, settings)
+    print_preset(config)
     if beside is not None:
         from fastsim.analysis.blis_metrics import lay_beside, read_blis_metrics
 

@@ -56,11 +56,37 @@ def _lengths(section: str) -> list[Derived]:
     return [*parameters, last]
 
 
+DEFAULT_LATENCY = {
+    "b0_us": 5752.71,
+    "b1_us_per_prefill_token": 17.25,
+    "b2_us_per_decode_token": 6.0,
+    "b3_us_per_context_token": 0.0,
+}
+"""Step times of the discussion that founded the project, in microseconds."""
+
+NO_CONTEXT_TIME = ("blis", "vllm-rlt")
+"""Engines whose step time does not know the context."""
+
+
+def _coefficient(name: str) -> Derived:
+    """A coefficient of the step time is the preset's or, without one, the default."""
+
+    def fill(preset: str | None, engine: str) -> float:
+        if preset is None or (name == "b3_us_per_context_token" and engine in NO_CONTEXT_TIME):
+            return DEFAULT_LATENCY[name]
+        from fastsim.presets import coefficients
+
+        return coefficients(preset)[name]
+
+    return Derived(f"latency.{name}", ("latency.preset", "engine.name"), fill)
+
+
 DERIVED: tuple[Derived, ...] = (
     Derived("engine.scheduler_reserve_full_isl", ("engine.name",), lambda name: name != "vllm-0.16.0"),
     Derived("engine.queue_order", ("engine.policy",), default_queue_order),
     Derived("engine.victim", ("engine.policy",), default_victim),
     Derived("workload.arrival.kind", ("workload.trace", "workload.concurrency"), default_arrival),
+    *map(_coefficient, DEFAULT_LATENCY),
     *_lengths("prompt"),
     *_lengths("output"),
     Derived(

@@ -1,7 +1,6 @@
 """What the configuration is built from: strict frozen models, the field types, and one-sentence errors."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 from pydantic.fields import FieldInfo
 
 from fastsim.errors import InputError
+from fastsim.errors import suggestion as suggestion
 
 INT32_MAX = 2**31 - 1
 """Lengths and counts live in int32 arrays; what does not fit is refused here, at the boundary."""
@@ -134,21 +134,6 @@ def _range(metadata: Iterable[Any]) -> str:
 
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) or abs(value) < 1e6 else f"{value:g}"
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    """`; did you mean ...?`, or what is known when nothing is close."""
-    last = name.rpartition(".")[2]
-    by_last = [key for key in known if key.rpartition(".")[2] == last]
-    close = by_last[:1] or get_close_matches(name[:200], known, n=1, cutoff=0.75)
-    if not close:
-        ends = {key.rpartition(".")[2]: key for key in reversed(known)}
-        close = [ends[match] for match in get_close_matches(last[:200], list(ends), n=1, cutoff=0.75)]
-    if close:
-        return f"; did you mean {close[0]}?"
-    section = [key for key in known if "." in name and key.startswith(name.rpartition(".")[0] + ".")]
-    choices = section or known
-    return "; known are " + ", ".join(choices) if len(choices) <= 30 else "; `fastsim policies` lists them"
 
 
 def printable(text: str) -> str:

@@ -68,7 +68,7 @@ def _refusals(engine: str) -> list[RuleParts]:
 def _absent(engine: str, key: str, expected: Any, what: str) -> RuleParts:
     return (
         ("engine.name", key),
-        _unless(engine, expected),
+        lambda name, value: name != engine or value in (expected, None),
         f"{key} = {{1}}, but {shown(expected)} was expected: engine.name = {{0}} has no {what}",
     )
 

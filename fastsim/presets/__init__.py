@@ -4,6 +4,7 @@
 >>> estimate(load_model("llama-3.1-8b"), load_gpu("h100")).settings()
 """
 
+from fastsim.presets.deployed import coefficients, estimate_of
 from fastsim.presets.estimate import Deployment, Estimate, estimate
 from fastsim.presets.gpu import Gpu, gpu_names, load_gpu
 from fastsim.presets.model import Model, load_model, model_names
@@ -13,7 +14,9 @@ __all__ = [
     "Estimate",
     "Gpu",
     "Model",
+    "coefficients",
     "estimate",
+    "estimate_of",
     "gpu_names",
     "load_gpu",
     "load_model",

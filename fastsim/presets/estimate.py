@@ -3,6 +3,7 @@
 They place a model on a GPU to within tens of percent. `fastsim calibrate` fits the coefficients to one measured run.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -19,6 +20,8 @@ out (2,600, +0.5 %). A check on another machine: vLLM 0.6.4 reported 53.29 GiB o
 the estimate is 55.2 (+3.6 %), and with tensor parallelism over two of them it is 6 % too high: NCCL took more then.
 """
 
+AMOUNTS = ("layer_overhead_us", "step_overhead_us", "allreduce_us", "activation_bytes", "non_torch_bytes")
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -32,8 +35,8 @@ class Deployment:
         Share of the memory vLLM may take.
     block_size, max_num_seqs, max_num_batched_tokens
         As in vLLM.
-    kv_dtype
-        Dtype of the KV cache; None: the model's.
+    weight_dtype, kv_dtype
+        Dtype of the layers' weights and of the KV cache; None: the model's.
     bandwidth_efficiency, compute_efficiency
         Share of the data sheet's peak that kernels reach.
     layer_overhead_us
@@ -42,6 +45,8 @@ class Deployment:
         The host's part of a step that no kernel hides.
     allreduce_us
         Latency of one all-reduce; there are two a layer with tensor parallelism.
+    activation_bytes
+        Peak of activations that vLLM's profiling finds, each GPU; None: the larger of a full step and sampling.
     non_torch_bytes
         Memory that vLLM's profiling finds outside of PyTorch (CUDA graphs, NCCL), each GPU.
     typical_batch
@@ -53,12 +58,14 @@ class Deployment:
     block_size: int = 16
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
+    weight_dtype: str | None = None
     kv_dtype: str | None = None
     bandwidth_efficiency: float = 0.85
     compute_efficiency: float = 0.7
     layer_overhead_us: float = 15.0
     step_overhead_us: float = 500.0
     allreduce_us: float = 10.0
+    activation_bytes: float | None = None
     non_torch_bytes: float = 0.15 * 2**30
     typical_batch: int = 32
 
@@ -113,8 +120,10 @@ def estimate(model: Model, gpu: Gpu, deployment: Deployment | None = None, **ove
         When the model does not fit, the GPUs do not divide it, or an override is not one.
     """
     plan = _checked(replace(deployment or Deployment(), **_known(overrides)), model)
+    if plan.weight_dtype is not None:
+        model = replace(model, weight_dtype=plan.weight_dtype)
     weights = model.weight_bytes / plan.tensor_parallel
-    activations = _activation_bytes(model, plan)
+    activations = _activation_bytes(model, plan) if plan.activation_bytes is None else plan.activation_bytes
     kv_per_token = model.kv_bytes_per_token(plan.tensor_parallel, plan.kv_dtype)
     allowed = gpu.memory_bytes * plan.gpu_memory_utilization
     left = allowed - weights - activations - plan.non_torch_bytes
@@ -127,12 +136,20 @@ def estimate(model: Model, gpu: Gpu, deployment: Deployment | None = None, **ove
         )
     coefficients, latency_notes = _roofline(model, gpu, plan, kv_per_token)
     memory_notes = (
+        f"{plan.tensor_parallel} x {gpu.name} (tensor_parallel), {plan.gpu_memory_utilization:.0%} of "
+        f"{gpu.memory_bytes / 2**30:.2f} GiB each (gpu_memory_utilization)",
         f"weights {weights / 2**30:.2f} GiB on each GPU: {model.parameters / 1e9:.2f} billion parameters, "
-        f"{model.weight_dtype}",
-        f"peak of activations {activations / 2**30:.2f} GiB: the larger of one step of {plan.max_num_batched_tokens} "
-        f"tokens and sampling for {plan.max_num_seqs} requests ({LOGIT_BYTES} bytes a logit)",
+        f"{model.weight_dtype} (weight_dtype)",
+        f"peak of activations {activations / 2**30:.2f} GiB (activation_bytes)"
+        + (
+            f": the larger of one step of {plan.max_num_batched_tokens} tokens and sampling for {plan.max_num_seqs} "
+            f"requests ({LOGIT_BYTES} bytes a logit)"
+            if plan.activation_bytes is None
+            else ""
+        ),
         f"{plan.non_torch_bytes / 2**30:.2f} GiB outside of PyTorch (non_torch_bytes)",
-        f"KV cache {kv_per_token:,.0f} bytes a token on each GPU, {plan.kv_dtype or model.dtype}",
+        f"KV cache {kv_per_token:,.0f} bytes a token on each GPU, {plan.kv_dtype or model.dtype} (kv_dtype): "
+        f"{blocks:,} blocks of {plan.block_size}",
         f"max_model_len {_model_len(model, blocks, plan):,}: the model's {model.max_model_len:,}, if the pool holds it",
     )
     return Estimate(
@@ -165,11 +182,19 @@ def _checked(plan: Deployment, model: Model) -> Deployment:
             f"preset: gpu_memory_utilization = {plan.gpu_memory_utilization:g}, "
             "but a share above 0 and up to 1 was expected"
         )
-    if plan.kv_dtype is not None and plan.kv_dtype not in DTYPE_BYTES:
-        raise InputError(f"preset: kv_dtype = {plan.kv_dtype!r}, but one of {', '.join(DTYPE_BYTES)} was expected")
+    for name in ("weight_dtype", "kv_dtype"):
+        value = getattr(plan, name)
+        if value is not None and value not in DTYPE_BYTES:
+            raise InputError(f"preset: {name} = {value!r}, but one of {', '.join(DTYPE_BYTES)} was expected")
     for name in ("bandwidth_efficiency", "compute_efficiency"):
         if not 0 < getattr(plan, name) <= 1:
             raise InputError(f"preset: {name} = {getattr(plan, name):g}, but a share above 0 and up to 1 was expected")
+    for name in AMOUNTS:
+        value = getattr(plan, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(f"preset: {name} = {value:g}, but a number of at least 0 was expected")
+    if plan.typical_batch < 1:
+        raise InputError(f"preset: typical_batch = {plan.typical_batch}, but an integer of at least 1 was expected")
     return plan
 
 
@@ -212,16 +237,23 @@ def _roofline(
         "b3_us_per_context_token": kv_per_token / bandwidth * 1e6,
     }
     notes = [
-        f"kernels reach {plan.bandwidth_efficiency:.0%} of the bandwidth and {plan.compute_efficiency:.0%} of the "
-        "arithmetic of the data sheet",
-        f"b0: reading {read / gpus / 1e9:.2f} GB of weights ({read_us:,.0f} us) and {overhead_us:,.0f} us of overhead",
+        f"kernels reach {plan.bandwidth_efficiency:.0%} of the bandwidth (bandwidth_efficiency) and "
+        f"{plan.compute_efficiency:.0%} of the arithmetic (compute_efficiency) of the data sheet",
+        f"b0: reading {read / gpus / 1e9:.2f} GB of weights ({read_us:,.0f} us) and {overhead_us:,.0f} us of overhead "
+        f"(step_overhead_us {plan.step_overhead_us:g}, layer_overhead_us {plan.layer_overhead_us:g})",
         f"b1: {2 * model.active_parameters / gpus / 1e9:.2f} GFLOP a token on each GPU, none of it hidden behind "
         "reading weights",
         "b2: sampling only, a decoding token's arithmetic is hidden behind reading weights",
         "b3: reading the KV cache of decoding requests; attention of prefills is left out",
     ]
     if model.experts:
-        notes.append(f"a step touches {touched:.0%} of the experts, as with {plan.typical_batch} decoding requests")
+        notes.append(
+            f"a step touches {touched:.0%} of the experts, as with {plan.typical_batch} decoding requests "
+            "(typical_batch)"
+        )
     if gpus > 1:
-        notes.append(f"two all-reduces a layer of {plan.allreduce_us:g} us, {gpu.link_bytes_per_s / 1e9:g} GB/s links")
+        notes.append(
+            f"two all-reduces a layer of {plan.allreduce_us:g} us (allreduce_us), "
+            f"{gpu.link_bytes_per_s / 1e9:g} GB/s links"
+        )
     return coefficients, tuple(notes)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from fastsim.config.model import suggestion
-from fastsim.errors import InputError
+from fastsim.errors import InputError, suggestion
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fastsim.config.model import suggestion
-from fastsim.errors import InputError
+from fastsim.errors import InputError, suggestion
 
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.52}
 """Bytes of a value; 4-bit weights with a 16-bit scale and a 4-bit zero for each group of 128 take 4.16 bits."""

@@ -38,8 +38,8 @@ def answer_mooncake(setup: Setup) -> Section:
         question="How much KV memory does prefix caching need on real conversations?",
         conclusion=(
             f"Far more than one GPU has: the {OWN_POOL:,} blocks that a model of 8 billion parameters leaves on an "
-            f"H100 find {pct(own, signed=False)} of all prompt tokens, {pct(own / most[slow], signed=False)} of what an "
-            f"unlimited cache finds; half of what that finds takes about {half:,.0f} blocks "
+            f"H100 find {pct(own, signed=False)} of all prompt tokens, {pct(own / most[slow], signed=False)} of what "
+            f"an unlimited cache finds; half of what that finds takes about {half:,.0f} blocks "
             f"({half * BLOCK_GIB:,.0f} GiB)."
         ),
         sentences=[
@@ -59,7 +59,7 @@ def answer_mooncake(setup: Setup) -> Section:
         rows=rows,
         notes=[
             f"Found: prefix-cache hits at first admission over prompt tokens. TTFT: means at {slow:g} times the rate. "
-            "One recording, hence no intervals. That nothing of the unlimited cache is missed, and that a small one evicts "
+            "One recording, hence no intervals. That nothing of the unlimited cache is missed and a small one evicts "
             "as it should, `tests/test_mooncake.py` counts with two caches in plain Python."
         ],
     )

@@ -1,0 +1,43 @@
+"""`MODEL@GPU`: a preset by one name, as `latency.preset` gives it."""
+
+import re
+from functools import cache
+
+from fastsim.errors import InputError, suggestion
+from fastsim.presets.estimate import Estimate, estimate
+from fastsim.presets.gpu import gpu_names, load_gpu
+from fastsim.presets.model import load_model, model_names
+
+NAME = re.compile(r"(?P<model>[^@]+)@(?:(?P<gpus>\d{1,3})x)?(?P<gpu>[^@]+)")
+
+
+@cache
+def estimate_of(name: str) -> Estimate:
+    """The estimate of a preset: `llama-3.1-8b@h100`, or `llama-3.1-70b@4xh100` with tensor parallelism.
+
+    Raises
+    ------
+    InputError
+        When it is no such name, model or GPU are not known, or the model does not fit.
+    """
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise InputError(
+            f'latency.preset = "{name}", but MODEL@GPU was expected, such as llama-3.1-8b@h100 or, with four GPUs, '
+            "llama-3.1-70b@4xh100"
+        )
+    for part, known in (("model", model_names()), ("gpu", gpu_names())):
+        if match[part] not in known:
+            raise InputError(
+                f'latency.preset = "{name}": {match[part]} is no {part} preset{suggestion(match[part], known)}'
+            )
+    try:
+        return estimate(load_model(match["model"]), load_gpu(match["gpu"]), tensor_parallel=int(match["gpus"] or 1))
+    except InputError as error:
+        raise InputError(f'latency.preset = "{name}": {error}') from None
+
+
+def coefficients(name: str) -> dict[str, float]:
+    """The four coefficients of a preset by name (`b0_us`, ...), microseconds; see `estimate_of`."""
+    settings = estimate_of(name).settings()
+    return {key.removeprefix("latency."): value for key, value in settings.items() if key.startswith("latency.")}
