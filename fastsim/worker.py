@@ -1,5 +1,8 @@
 """What happens in a worker process: take a part, run its configurations, store its rows, say so.
 
+A part runs in steps of about a fifth of a second. Between two steps a worker can be asked to share: it then hands in
+the rows it has, and others help with the rest. What a row says never depends on how its part was cut.
+
 This module is preloaded by the fork server, from which workers are forked, so importing it must not start threads:
 polars comes in later, in the worker itself.
 """
@@ -9,6 +12,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,26 +21,36 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fastsim.grid import Grid, Part
 from fastsim.store import PartRecord, write_part
 from fastsim.workload import WorkloadPlan
 
 MAX_TRACEBACKS = 3
 OUT_OF_MEMORY = 137
+STEP_S = 0.2
+"""About how long a worker computes between two looks at whether it is asked to share."""
+FIRST_STEP_ROWS = 32
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every worker of a sweep needs to know. `simulation` names the module that runs a chunk."""
+    """What every worker of a sweep needs to know.
+
+    `folder` is where workers store parts; None when they hand them in as bytes. `simulation` names the module that
+    runs a chunk.
+    """
 
     grid: Grid
-    folder: Path
+    folder: Path | None
     simulation: str = "fastsim.simulation"
 
 
 @dataclass(frozen=True)
 class Task:
-    """A part to compute.
+    """A part to compute, or its rows from `first` to before `stop`.
 
     `alone`: run one configuration at a time and announce each, to find out which one kills workers. `skip`: those
     that are known to, and become rows of status `error` unrun.
@@ -45,19 +59,66 @@ class Task:
     part: Part
     alone: bool = False
     skip: frozenset[int] = frozenset()
+    first: int = 0
+    stop: int | None = None
+
+    @property
+    def end(self) -> int:
+        """The row of the part before which this task ends."""
+        return self.part.rows if self.stop is None else self.stop
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a part, from `first` on, that are computed and not stored; arrays as in `fastsim.store.schema`."""
+
+    first: int
+    workload_ids: list[str | None]
+    floats: npt.NDArray[np.float64]
+    ints: npt.NDArray[np.int64]
+
+    @property
+    def stop(self) -> int:
+        """The row of the part before which this piece ends."""
+        return self.first + len(self.workload_ids)
 
 
 @dataclass
 class Outcome:
-    """A part that is stored. `errors` says of each configuration that failed why."""
+    """What came of a task.
 
-    record: PartRecord
+    A whole part is stored (`record`) or handed in (`data`, the file's bytes). Otherwise `piece` has the rows that were
+    computed: all of the task, or fewer when the worker was asked to share; a row took about `seconds_per_row`. `errors`
+    says of each configuration that failed why.
+    """
+
+    task: Task
+    record: PartRecord | None = None
+    data: bytes | None = None
+    piece: Piece | None = None
+    seconds_per_row: float = 0.0
     errors: dict[int, str] = field(default_factory=dict)
     tracebacks: list[str] = field(default_factory=list)
 
 
+@dataclass
+class Pace:
+    """How many rows make a step: follows what rows cost. It only cuts the work, it decides no number."""
+
+    seconds_per_row: float = STEP_S / FIRST_STEP_ROWS
+    step_s: float = STEP_S
+
+    def rows(self) -> int:
+        """Rows of the next step."""
+        return max(1, int(self.step_s / max(self.seconds_per_row, 1e-9)))
+
+    def note(self, rows: int, seconds: float) -> None:
+        """A step is done. The estimate falls slowly: one quick step does not lead to a very long one."""
+        self.seconds_per_row = max(seconds / rows, self.seconds_per_row / 4)
+
+
 class PartRun:
-    """One part being computed.
+    """One task being computed.
 
     Parameters
     ----------
@@ -65,42 +126,80 @@ class PartRun:
         The sweep, the cache of workloads that this worker keeps, and what to do.
     announce
         Called with each configuration before it runs, if it runs alone.
+    asked_to_share
+        Says whether somebody waits for a share of this task.
+    pace
+        What rows cost this worker so far.
     """
 
-    def __init__(self, job: Job, plan: WorkloadPlan, task: Task, announce: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        plan: WorkloadPlan,
+        task: Task,
+        announce: Callable[[int], None],
+        asked_to_share: Callable[[], bool] = lambda: False,
+        pace: Pace | None = None,
+    ) -> None:
         from fastsim.store import schema
 
         self.job = job
         self.plan = plan
         self.task = task
         self.announce = announce
+        self.asked_to_share = asked_to_share
+        self.pace = pace or Pace()
         self.simulation = import_module(job.simulation)
         self.workload_ids: list[str | None] = []
-        self.floats, self.ints = schema.empty_rows(task.part.rows)
+        self.floats, self.ints = schema.empty_rows(task.end - task.first)
         self.errors: dict[int, str] = {}
         self.tracebacks: list[str] = []
 
     def run(self) -> Outcome:
-        """Compute every row and store the part."""
-        from fastsim.store import schema
-
-        row = 0
+        """Compute the rows; a whole part is also stored, or made a file's bytes."""
+        done = 0
         for start, stop in self._groups():
-            self._run_group(start, stop, row)
-            row += stop - start
-        indices = self.task.part.indices()
-        frame = schema.part_frame(self.job.grid, indices, self.workload_ids, self.floats, self.ints)
-        record = write_part(self.job.folder, self.task.part, schema.part_bytes(frame))
-        return Outcome(record, self.errors, self.tracebacks)
+            while start < stop:
+                end = min(stop, start + self.pace.rows())
+                before = time.perf_counter()
+                self._run_group(start, end, done)
+                self.pace.note(end - start, time.perf_counter() - before)
+                done += end - start
+                start = end
+                if self._shares(done):
+                    return self._outcome(done)
+        return self._outcome(done)
+
+    def _shares(self, done: int) -> bool:
+        """Whether to leave the rest to others: not when it would take no longer than handing it over."""
+        rest = len(self.floats) - done
+        return rest > 1 and rest * self.pace.seconds_per_row > self.pace.step_s / 2 and self.asked_to_share()
+
+    def _outcome(self, done: int) -> Outcome:
+        out = Outcome(self.task, None, None, None, self.pace.seconds_per_row, self.errors, self.tracebacks)
+        piece = Piece(self.task.first, self.workload_ids, self.floats[:done], self.ints[:done])
+        if done < self.task.part.rows:
+            out.piece = piece
+            return out
+        data = part_data(self.job.grid, self.task.part, [piece])
+        if self.job.folder is None:
+            out.data = data
+        else:
+            out.record = write_part(self.job.folder, self.task.part, data)
+        return out
 
     def _groups(self) -> Iterator[tuple[int, int]]:
-        """The part's ranges, cut where the workload changes."""
+        """The task's ranges of configurations, cut where the workload changes."""
         length = self.job.grid.configs_per_workload
+        row = 0
         for start, stop in self.task.part.ranges:
-            while start < stop:
-                end = min(stop, (start // length + 1) * length)
-                yield start, end
-                start = end
+            first = max(start, start + self.task.first - row)
+            last = min(stop, start + self.task.end - row)
+            row += stop - start
+            while first < last:
+                end = min(last, (first // length + 1) * length)
+                yield first, end
+                first = end
 
     def _run_group(self, start: int, stop: int, row: int) -> None:
         """Run neighbours that share a workload; if they fail together, one by one."""
@@ -149,6 +248,18 @@ class PartRun:
             self.tracebacks.append("".join(traceback.format_exception(error)))
 
 
+def part_data(grid: Grid, part: Part, pieces: list[Piece]) -> bytes:
+    """The file of a part, from pieces that follow each other from its first row to its last."""
+    from fastsim.store import schema
+
+    if [piece.first for piece in pieces] != [0, *(piece.stop for piece in pieces[:-1])] or pieces[-1].stop != part.rows:
+        raise AssertionError(f"part {part.index}: pieces do not make {part.rows} rows")
+    workload_ids = [name for piece in pieces for name in piece.workload_ids]
+    floats = np.concatenate([piece.floats for piece in pieces])
+    ints = np.concatenate([piece.ints for piece in pieces])
+    return schema.part_bytes(schema.part_frame(grid, part.indices(), workload_ids, floats, ints))
+
+
 def limit_threads() -> dict[str, str]:
     """Environment in which every library a worker loads keeps to one thread."""
     names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -158,6 +269,7 @@ def limit_threads() -> dict[str, str]:
 def main(connection: Connection, job: Job) -> None:
     """The life of a worker: announce that it is ready, then a reply for every task until the other end closes.
 
+    In come tasks, and numbers: of the task, counted from 1, that others wait to share.
     Messages out: ("ready", seconds to compile or load the kernels), ("started", part), ("at", configuration),
     ("done", Outcome), ("full", sentence) when a part cannot be stored, ("broken", traceback) when there is a bug.
     """
@@ -173,14 +285,16 @@ def main(connection: Connection, job: Job) -> None:
             os._exit(1)  # nobody is listening any more
 
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
+    asked = Asked()
+    threading.Thread(target=_receive, args=(connection, tasks, asked), daemon=True).start()
     send("ready", import_module(job.simulation).compile_kernels())
-    plan = WorkloadPlan()
+    plan, pace = WorkloadPlan(), Pace()
     while True:
         task = tasks.get()
         send("started", task.part.index)
+        asked.begun += 1
         try:
-            outcome = PartRun(job, plan, task, lambda index: send("at", index)).run()
+            outcome = PartRun(job, plan, task, lambda index: send("at", index), asked.current, pace).run()
         except OSError as error:
             send("full", f"{job.folder}: part {task.part.index} cannot be stored ({error.strerror or error})")
         except MemoryError:
@@ -191,11 +305,27 @@ def main(connection: Connection, job: Job) -> None:
             send("done", outcome)
 
 
-def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]") -> None:
+@dataclass
+class Asked:
+    """Which of a worker's tasks, counted from 1, is to be shared, and which has begun."""
+
+    share: int = 0
+    begun: int = 0
+
+    def current(self) -> bool:
+        """Whether the task at hand is to be shared."""
+        return self.share == self.begun
+
+
+def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]", asked: Asked) -> None:
     """Move tasks to the queue. When the parent is gone, end at once, whatever the kernels are doing."""
     try:
         while True:
-            tasks.put(connection.recv())
+            message = connection.recv()
+            if isinstance(message, Task):
+                tasks.put(message)
+            else:
+                asked.share = message
     except (EOFError, OSError):
         sys.stdout.flush()
         os._exit(0)

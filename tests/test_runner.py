@@ -15,8 +15,9 @@ import pytest
 
 from fastsim.errors import InputError
 from fastsim.grid import Grid
-from fastsim.runner import available_cores, check_backend, sweep
+from fastsim.runner import available_cores, check_backend, driver, sweep
 from fastsim.store import part_path, read_manifest
+from fastsim.worker import part_data
 from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW
 
 FAKE = "tests.fake_simulation"
@@ -176,6 +177,42 @@ def test_a_worker_killed_once_leaves_no_trace_in_the_rows(tmp_path):
     assert digest(tmp_path / "calm") == digest(tmp_path / "struck")
 
 
+def spy_on_pieces(monkeypatch):
+    """A list that grows by the number of its pieces with every part that several workers shared."""
+    pieces = []
+
+    def spy(grid, part, given):
+        pieces.append(len(given))
+        return part_data(grid, part, given)
+
+    monkeypatch.setattr(driver, "part_data", spy)
+    return pieces
+
+
+def test_workers_share_a_long_part_at_the_end(tmp_path, monkeypatch):
+    grid = make_grid(SLOW, seeds=1)  # 8 configurations of 0.3 s
+    pieces = spy_on_pieces(monkeypatch)
+    run(grid, tmp_path / "alone")
+    assert pieces == []
+    result = run(grid, tmp_path / "shared", workers=3)
+    assert len(pieces) == 1
+    assert pieces[0] > 1
+    assert result.seconds < 2.4 + 1.0
+    assert digest(tmp_path / "alone") == digest(tmp_path / "shared")
+
+
+def test_a_worker_that_dies_over_a_share_is_replaced(tmp_path, monkeypatch):
+    grid = make_grid(SLOW, KILLS_ONCE, seeds=1)
+    MARKER.touch()
+    run(grid, tmp_path / "calm")
+    pieces = spy_on_pieces(monkeypatch)
+    MARKER.unlink()
+    run(grid, tmp_path / "struck", workers=2)
+    MARKER.unlink()
+    assert len(pieces) == 1
+    assert digest(tmp_path / "calm") == digest(tmp_path / "struck")
+
+
 SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})
@@ -278,7 +315,7 @@ def test_bad_options_are_one_sentence(tmp_path):
 
 
 def test_ray_without_ray_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr(driver, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'fastsim-llm\[ray\]'"):
         check_backend("ray")
 

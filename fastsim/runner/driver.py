@@ -9,17 +9,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 from fastsim.errors import InputError, WorkError
 from fastsim.grid import Grid, Part
 from fastsim.runner.cores import available_cores
-from fastsim.runner.pool import Event, Pool
-from fastsim.store import SweepFolder
-from fastsim.worker import Job, Outcome, Task
+from fastsim.runner.hands import Event
+from fastsim.runner.pool import Pool
+from fastsim.runner.progress import Progress, Silent
+from fastsim.store import PartRecord, SweepFolder, write_part
+from fastsim.worker import STEP_S, Job, Outcome, Piece, Task, part_data
 
 KILLS_UNTIL_ALONE = 2
 """After so many deaths over one part its configurations run one at a time."""
@@ -29,50 +33,15 @@ DEATHS_WITHOUT_PROGRESS = 12
 """So many deaths in a row without a part or a configuration getting done end the sweep."""
 MANIFEST_EVERY_S = 30.0
 MAX_ERRORS_LISTED = 100
+MAX_SHARES = 16
+"""Into so many tasks the rest of one is cut at most; each may be shared again."""
+KEPT = "what was done is kept, and the same command goes on from there"
 
 
 class Interrupted(WorkError):
     """Stopped by Ctrl-C or SIGTERM; what was done is kept."""
 
     exit_code = 130
-
-
-class Progress(Protocol):
-    """Who wants to know how a sweep gets on."""
-
-    def start(self, total: int, done: int) -> None:
-        """`done` of `total` rows are on disk already."""
-
-    def ready(self) -> None:
-        """Workers are at work: kernels are compiled or loaded."""
-
-    def advance(self, rows: int) -> None:
-        """So many more rows are."""
-
-    def note(self, text: str) -> None:
-        """Something worth a line."""
-
-    def close(self) -> None:
-        """The sweep ends, for whatever reason."""
-
-
-class Silent:
-    """No progress shown."""
-
-    def start(self, total: int, done: int) -> None:
-        """Say nothing."""
-
-    def ready(self) -> None:
-        """Say nothing."""
-
-    def advance(self, rows: int) -> None:
-        """Say nothing."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-    def close(self) -> None:
-        """Say nothing."""
 
 
 @dataclass
@@ -141,7 +110,7 @@ def sweep(
     selection = grid.select(limit=limit, sample=sample, shard=shard, rows_per_part=rows_per_part)
     progress = progress or Silent()
     with SweepFolder(Path(out), grid, selection, fresh=fresh) as folder:
-        run = _Run(folder, Job(grid, folder.path.absolute(), simulation), workers or available_cores(), progress)
+        run = _Run(folder, grid, simulation, backend, workers, progress)
         try:
             return run.run()
         finally:
@@ -154,25 +123,40 @@ def check_backend(backend: str) -> None:
         return
     if backend != "ray":
         raise InputError(f"--backend {backend}, but local or ray was expected")
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        raise InputError("--backend ray needs Ray, which is not installed: pip install 'fastsim-llm[ray]'") from None
-    raise InputError("--backend ray is not part of this version; local was expected")
+    if find_spec("ray") is None:
+        raise InputError("--backend ray needs Ray, which is not installed: pip install 'fastsim-llm[ray]'")
+
+
+class Workers(Protocol):
+    """Worker processes, here or elsewhere."""
+
+    def events(self) -> Iterator[Event]:
+        """What happens, until every task is done."""
 
 
 class _Run:
     """One sweep under way."""
 
-    def __init__(self, folder: SweepFolder, job: Job, workers: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        folder: SweepFolder,
+        grid: Grid,
+        simulation: str,
+        backend: str,
+        workers: int | None,
+        progress: Progress,
+    ) -> None:
         self.folder = folder
-        self.job = job
+        self.grid = grid
+        self.simulation = simulation
+        self.backend = backend
         self.workers = workers
         self.progress = progress
         self.parts: Iterator[Part] = iter(folder.missing_parts())
         self.retries: deque[Task] = deque()
         self.deaths: dict[int, int] = {}  # by part
         self.kills: dict[int, int] = {}  # by configuration
+        self.pieces: dict[int, list[Piece]] = {}  # by part, of those that several workers share
         self.deaths_in_a_row = 0
         self.result = SweepResult(folder.path, 0, 0, 0.0)
         self._saved = time.monotonic()
@@ -187,7 +171,7 @@ class _Run:
         state = "failed"
         try:
             if done < total:
-                self._compute(min(self.workers, self._missing_count()))
+                self._compute()
             state = "complete"
         except KeyboardInterrupt:
             state = "interrupted"
@@ -202,16 +186,27 @@ class _Run:
             self._save(state)
         return self.result
 
-    def _missing_count(self) -> int:
-        """Parts still to compute, counted no further than there are workers."""
-        return sum(1 for _, _ in zip(self.folder.missing_parts(), range(self.workers), strict=False))
-
-    def _compute(self, workers: int) -> None:
-        with _terminated_by_signal(), Pool(self.job, workers, self._next_task) as pool:
+    def _compute(self) -> None:
+        with _terminated_by_signal(), self._pool() as pool:
             for event in pool.events():
                 self._handle(event)
                 if time.monotonic() - self._saved > MANIFEST_EVERY_S:
                     self._save("running")
+
+    def _pool(self) -> AbstractContextManager[Workers]:
+        """The workers: no more than rows to compute; at first no more than parts."""
+        if self.backend == "ray":
+            from fastsim.runner.ray_pool import RayPool, connect
+
+            workers, connection = connect(self.workers)
+            return RayPool(Job(self.grid, None, self.simulation), self._next_task, *self._useful(workers), connection)
+        job = Job(self.grid, self.folder.path.absolute(), self.simulation)
+        return Pool(job, self._next_task, *self._useful(self.workers or available_cores()))
+
+    def _useful(self, workers: int) -> tuple[int, int]:
+        """How many of so many workers could have something to do, and how many without sharing parts."""
+        missing = list(islice(self.folder.missing_parts(), workers))
+        return min(workers, sum(part.rows for part in missing)), len(missing)
 
     def _next_task(self) -> Task | None:
         if self.retries:
@@ -226,21 +221,52 @@ class _Run:
             self._bury(event)
         elif event.kind == "ready":
             self.progress.ready()
-        elif event.kind == "compiling":
-            self.progress.note("compiling the kernels, once after an installation or a change (about 20 s)")
+        elif event.kind == "note":
+            self.progress.note(event.value)
         elif event.kind == "at":
             self.deaths_in_a_row = 0
         elif event.kind == "full":
-            raise WorkError(f"{event.value}; what was done is kept, and the same command goes on from there")
+            raise WorkError(f"{event.value}; {KEPT}")
         elif event.kind == "broken":
             raise RuntimeError(f"in a worker:\n{event.value}")
 
     def _store(self, outcome: Outcome) -> None:
-        self.folder.add(outcome.record)
+        """Note what a worker stored; store what it handed in."""
         self.deaths_in_a_row = 0
         self.result.errors |= outcome.errors
         self.result.tracebacks += outcome.tracebacks[: 3 - len(self.result.tracebacks)]
-        self.progress.advance(outcome.record.rows)
+        part = outcome.task.part
+        if outcome.record is not None:
+            self._add(outcome.record)
+        elif outcome.data is not None:
+            self._add(self._write(part, outcome.data))
+        elif outcome.piece is not None:
+            self._gather(outcome, outcome.piece)
+
+    def _add(self, record: PartRecord) -> None:
+        self.folder.add(record)
+        self.progress.advance(record.rows)
+
+    def _write(self, part: Part, data: bytes) -> PartRecord:
+        try:
+            return write_part(self.folder.path, part, data)
+        except OSError as error:
+            sentence = f"{self.folder.path}: part {part.index} cannot be stored ({error.strerror or error})"
+            raise WorkError(f"{sentence}; {KEPT}") from None
+
+    def _gather(self, outcome: Outcome, piece: Piece) -> None:
+        """Keep a piece of a part; hand out the rest of its task in shares that are worth it, or store the part."""
+        part, rest = outcome.task.part, outcome.task.end - piece.stop
+        pieces = self.pieces.setdefault(part.index, [])
+        pieces.append(piece)
+        if rest:
+            shares = max(1, min(rest, MAX_SHARES, round(rest * outcome.seconds_per_row / STEP_S)))
+            cuts = [piece.stop + rest * n // shares for n in range(shares + 1)]
+            self.retries += [replace(outcome.task, first=a, stop=b) for a, b in pairwise(cuts)]
+        elif sum(len(piece.workload_ids) for piece in pieces) == part.rows:
+            del self.pieces[part.index]
+            pieces.sort(key=lambda piece: piece.first)
+            self._add(self._write(part, part_data(self.grid, part, pieces)))
 
     def _bury(self, event: Event) -> None:
         """A worker died: try its part again, and find the configuration if it dies again."""
@@ -263,7 +289,7 @@ class _Run:
                 skip |= {event.at}
                 self.deaths_in_a_row = 0
         self.progress.note(f"a worker died ({event.value}) over part {part}; trying it again")
-        self.retries.append(Task(task.part, self.deaths[part] >= KILLS_UNTIL_ALONE, skip))
+        self.retries.append(replace(task, alone=self.deaths[part] >= KILLS_UNTIL_ALONE, skip=skip))
 
     def _save(self, state: str) -> None:
         manifest = self.folder.manifest

@@ -9,44 +9,28 @@ import os
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
+from fastsim.runner.hands import Desk, Event, Hand
 from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
 
-TASKS_PER_WORKER = 2
 ANNOUNCE_COMPILING_S = 3.0
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something a worker said, or its death.
-
-    `kind` is that of `fastsim.worker.main`'s messages, or `compiling`, or `died`: then `value` says how, `task` what
-    it was doing, `at` which configuration it had announced, and `unstarted` what it had not begun.
-    """
-
-    kind: str
-    value: Any = None
-    task: Task | None = None
-    at: int | None = None
-    unstarted: tuple[Task, ...] = ()
+COMPILING = "compiling the kernels, once after an installation or a change (about 20 s)"
 
 
 @dataclass
-class _Worker:
+class _Worker(Hand):
     process: BaseProcess
     connection: Connection
-    tasks: deque[Task] = field(default_factory=deque)
-    ready: bool = False
     started: bool = False
     at: int | None = None
+    finished: int = 0
 
     def understand(self, message: tuple[Any, ...]) -> Event:
         """Keep track of what this worker is doing."""
@@ -59,8 +43,19 @@ class _Worker:
             self.at = value
         else:
             self.tasks.popleft()
-            self.started, self.at = False, None
+            self.finished += 1
+            self.started, self.at, self.asked = False, None, False
         return Event(kind, value)
+
+    def send(self, task: Task) -> None:
+        """Put a task into its pipe."""
+        with suppress(OSError):  # its death shows in its process
+            self.connection.send(task)
+
+    def ask_to_share(self) -> None:
+        """Name the task that others wait to share."""
+        with suppress(OSError):
+            self.connection.send(self.finished + 1)
 
     def obituary(self) -> Event:
         """The event of this worker's death."""
@@ -75,17 +70,13 @@ class Pool:
     ----------
     job
         What every worker needs to know.
-    size
-        How many workers.
-    next_task
-        Gives the next task, or None when there is none at the moment.
+    next_task, size, first
+        See `Desk`.
     """
 
-    def __init__(self, job: Job, size: int, next_task: Callable[[], Task | None]) -> None:
+    def __init__(self, job: Job, next_task: Callable[[], Task | None], size: int, first: int) -> None:
         self.job = job
-        self.size = size
-        self.next_task = next_task
-        self.upcoming: deque[Task] = deque()
+        self.desk = Desk(next_task, size, first)
         self.workers: list[_Worker] = []
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["fastsim.worker", job.simulation])
@@ -111,18 +102,19 @@ class Pool:
         """What happens, until every task is done. Deaths are followed by a new worker."""
         started = time.monotonic()
         compiled = False
-        while self._hand_out():
+        while self.desk.hand_out(self.workers):
             bells = [bell for worker in self.workers for bell in (worker.connection, worker.process.sentinel)]
-            rung = set(wait(bells, timeout=None if compiled else 0.5))
+            rung = set(wait(bells, timeout=0.5 if not compiled or len(self.workers) < self.desk.size else None))
             if not compiled and time.monotonic() - started > ANNOUNCE_COMPILING_S:
                 compiled = True
-                yield Event("compiling")
+                yield Event("note", COMPILING)
             for worker in list(self.workers):
                 if not rung.isdisjoint((worker.connection, worker.process.sentinel)):
                     yield from self._listen(worker)
             if any(worker.ready for worker in self.workers):
+                self.desk.begin()
                 compiled = True
-                while len(self.workers) < self.size:
+                while len(self.workers) < self.desk.workers_wanted:
                     self._start_worker()
 
     def _listen(self, worker: _Worker) -> Iterator[Event]:
@@ -144,23 +136,6 @@ class Pool:
             process.start()
         theirs.close()
         self.workers.append(_Worker(process, ours))
-
-    def _hand_out(self) -> bool:
-        """Give work to whoever needs it; False when everything is done.
-
-        A second task is kept ready in a worker's pipe only while there is enough for all: at the end nobody waits
-        behind a long one.
-        """
-        while len(self.upcoming) <= self.size and (task := self.next_task()) is not None:
-            self.upcoming.append(task)
-        for held in range(TASKS_PER_WORKER):
-            for worker in self.workers:
-                if len(worker.tasks) == held and len(self.upcoming) > held * self.size:
-                    task = self.upcoming.popleft()
-                    worker.tasks.append(task)
-                    with suppress(OSError):  # its death shows in its process
-                        worker.connection.send(task)
-        return bool(self.upcoming) or any(worker.tasks for worker in self.workers)
 
 
 @contextmanager

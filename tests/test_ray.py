@@ -1,0 +1,147 @@
+"""Sweeps on a local Ray of two workers: the bytes of the local pool, whatever dies. Skipped where Ray is missing."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+from fastsim.grid import Grid
+from fastsim.runner import sweep
+from fastsim.store import part_path, read_manifest
+from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW
+from tests.test_runner import FAKE, Recorder, digest, make_grid, rows, run, spy_on_pieces
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fastsim-llm[ray]', then .ci/run-ray")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Ray of two workers that the sweeps of this module share."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def run_ray(grid, out, **options):
+    return sweep(grid, out, **({"simulation": FAKE, "rows_per_part": 16, "backend": "ray"} | options))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The sweep on local workers."""
+    out = tmp_path_factory.mktemp("local")
+    run(make_grid(FINE, RAISES), out)
+    return out
+
+
+def test_ray_stores_the_bytes_of_the_local_pool(cluster, local, tmp_path):
+    progress = Recorder()
+    result = run_ray(make_grid(FINE, RAISES), tmp_path, progress=progress)
+    assert digest(tmp_path) == digest(local)
+    assert (result.rows, result.computed, len(result.errors)) == (48, 48, 24)
+    assert (progress.begun, progress.rows, progress.closed) == ((48, 0), 48, True)
+    mine, theirs = read_manifest(tmp_path), read_manifest(local)
+    assert (mine.parts, mine.errors, mine.state) == (theirs.parts, theirs.errors, "complete")
+
+
+def test_a_local_sweep_goes_on_under_ray_and_back(cluster, local, tmp_path):
+    run(make_grid(FINE, RAISES), tmp_path)
+    part_path(tmp_path, 1).unlink()
+    assert run_ray(make_grid(FINE, RAISES), tmp_path).computed == 16
+    assert digest(tmp_path) == digest(local)
+    assert run(make_grid(FINE, RAISES), tmp_path).computed == 0
+
+
+def test_a_configuration_that_keeps_killing_ray_workers_becomes_a_row(cluster, tmp_path):
+    progress = Recorder()
+    axes = {"run.max_steps": [FINE, 7, KILLS, 8]}
+    spec = {"engine.num_gpu_blocks": 100, "workload.num_requests": 5, "sweep": {"axes": axes}}
+    result = run_ray(Grid.from_mapping(spec), tmp_path, progress=progress)
+    assert rows(tmp_path)["status"].to_list() == ["ok", "ok", "error", "ok"]
+    assert result.errors == {2: "it keeps killing workers"}
+    assert any("in Ray" in note for note in progress.notes)
+
+
+def test_a_ray_worker_killed_once_leaves_no_trace_in_the_rows(cluster, tmp_path):
+    grid = make_grid(FINE, KILLS_ONCE, seeds=1)
+    MARKER.touch()
+    run(grid, tmp_path / "calm")
+    MARKER.unlink()
+    result = run_ray(grid, tmp_path / "struck")
+    MARKER.unlink()
+    assert result.errors == {}
+    assert digest(tmp_path / "calm") == digest(tmp_path / "struck")
+
+
+def test_ray_workers_share_a_long_part(cluster, tmp_path, monkeypatch):
+    grid = make_grid(SLOW, seeds=2)  # 16 configurations of 0.3 s
+    pieces = spy_on_pieces(monkeypatch)
+    run_ray(grid, tmp_path / "ray")
+    assert len(pieces) == 1
+    assert pieces[0] > 1
+    run(grid, tmp_path / "local", workers=1)
+    assert digest(tmp_path / "ray") == digest(tmp_path / "local")
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {root!r})
+from fastsim.errors import FastsimError
+from tests.test_runner import make_grid
+from tests.test_ray import run_ray
+try:
+    run_ray(make_grid({behaviours}), sys.argv[1], rows_per_part=8, workers=2)
+except FastsimError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+def test_ctrl_c_ends_a_sweep_on_its_own_ray_and_it_goes_on(cluster, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(root=os.getcwd(), behaviours=f"{SLOW}, {FINE}"))
+    out = tmp_path / "out"
+    command = [sys.executable, str(script), str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(out.glob("parts/*.parquet")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=30)[1]
+    seconds = time.monotonic() - started
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1].endswith("the same command goes on from there"), errors
+    assert seconds < 10.0
+    assert read_manifest(out).state == "interrupted"
+    assert run(make_grid(SLOW, FINE), out, rows_per_part=8, workers=2).rows == 48
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence():
+    script = (
+        "import sys; from fastsim.errors import InputError; from fastsim.runner.ray_pool import connect\n"
+        "try:\n    connect(1)\nexcept InputError as error:\n    sys.exit(str(error))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"RAY_ADDRESS": "127.0.0.1:1"},
+        timeout=120,
+    )
+    expected = "--backend ray: RAY_ADDRESS = 127.0.0.1:1: no Ray cluster answers there ([Errno 111] Connection refused)"
+    assert done.stderr.splitlines() == [expected]
