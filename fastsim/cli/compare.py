@@ -12,7 +12,23 @@ if TYPE_CHECKING:
 
 def command(
     folder: options.Folder,
-    by: Annotated[str, typer.Option("--by", metavar="AXIS", help="The axis whose values are compared.")],
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="AXIS", help="The axis whose values are compared.", show_default=False),
+    ] = None,
+    other: Annotated[
+        str | None,
+        typer.Option("--with", metavar="AXIS", help="Does what --by changes depend on this axis?", show_default=False),
+    ] = None,
+    aims: Annotated[
+        str | None,
+        typer.Option(
+            "--pareto",
+            metavar="M1,M2",
+            help="The settings that none beats in both metrics; 'least M' or 'most M' says which way.",
+            show_default=False,
+        ),
+    ] = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option(
@@ -26,28 +42,101 @@ def command(
         str | None,
         typer.Option("--baseline", metavar="VALUE", help="What is compared with.", show_default="the first value"),
     ] = None,
+    other_baseline: Annotated[
+        str | None,
+        typer.Option("--with-baseline", metavar="VALUE", help="The same for --with.", show_default="the first value"),
+    ] = None,
     for_each: Annotated[
         list[str] | None,
         typer.Option("--for-each", metavar="AXIS", help="Compare apart for each value.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, one a metric and value.")] = False,
+    gpu_hour_price: Annotated[
+        float | None,
+        typer.Option(
+            "--gpu-hour-price",
+            metavar="PRICE",
+            help="Adds the metric cost_per_million_output_tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    gpus: Annotated[
+        int,
+        typer.Option(
+            "--gpus", metavar="N", parser=options.integer, help="GPUs an engine runs on (tensor parallel size)."
+        ),
+    ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, one a row of the tables.")] = False,
 ) -> int:
-    """Compare the values of one axis of a sweep with each other.
+    """Compare the values of one axis of a sweep, or find the settings that no other one beats.
 
     Rows that agree in all other axes are pairs: the same requests, so what they share cancels. Each seed gives one
-    difference; intervals are a bootstrap over seeds. A difference counts when its interval excludes 0.
+    difference; intervals are over seeds (bootstrap, corrected for few seeds and skewness). A difference counts when its
+    interval excludes 0. --with B asks whether the effect of --by depends on B. --pareto M1,M2 takes the settings of all
+    axes, or those of --by, each averaged over all others.
     """
-    from fastsim.analysis.compare import compare
     from fastsim.analysis.compare_metrics import DEFAULT_METRICS
+    from fastsim.analysis.cost import COST, Price
+    from fastsim.errors import InputError
 
-    table = compare(folder, by, metrics or DEFAULT_METRICS, baseline, for_each or ())
-    if as_json:
-        import json
+    price = None if gpu_hour_price is None else Price(gpu_hour_price, gpus)
+    if price is None and gpus != 1:
+        raise InputError(f"--gpus {gpus} without --gpu-hour-price, but a price was expected with it")
+    wanted = metrics or [*DEFAULT_METRICS, *([COST] if price else [])]
+    apart = for_each or []
+    if aims is not None:
+        _refuse_beside_pareto({"--metric": metrics, "--with": other, "--baseline": baseline})
+        from fastsim.analysis.compare_pareto import pareto, read_aims
+        from fastsim.cli.compare_pareto import pareto_text
 
-        typer.echo(json.dumps(table.to_dicts(), indent=1))
+        parsed = read_aims(aims.split(","))
+        table = pareto(folder, parsed, by or [], apart, price)
+        text = "" if as_json else pareto_text(table, parsed, apart)
+    elif by is None or len(by) > 1:
+        raise InputError("fastsim compare: one --by AXIS was expected (several, or none, only with --pareto M1,M2)")
+    elif other is not None:
+        from fastsim.analysis.compare_interaction import interaction
+        from fastsim.cli.compare_interaction import interaction_text
+
+        table = interaction(folder, by[0], other, wanted, baseline, other_baseline, apart, price)
+        text = "" if as_json else interaction_text(table, by[0], other, apart)
+    elif other_baseline is not None:
+        raise InputError("--with-baseline without --with, but the axis it is a value of was expected")
     else:
-        typer.echo(compare_text(table, by, for_each or []))
+        from fastsim.analysis.compare import compare
+
+        table = compare(folder, by[0], wanted, baseline, apart, price)
+        text = "" if as_json else compare_text(table, by[0], apart)
+    if as_json:
+        typer.echo(_json(table))
+        return 0
+    typer.echo(text)
+    if price is not None:
+        from fastsim.cli.tables import wrapped
+
+        typer.echo(wrapped(f"{price}."))
     return 0
+
+
+def _refuse_beside_pareto(given: dict[str, Any]) -> None:
+    from fastsim.errors import InputError
+
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{name} has no meaning with --pareto, but --by, --for-each or --json was expected with it"
+            )
+
+
+def _json(table: "pl.DataFrame") -> str:
+    """Rows as JSON; what is infinite is null."""
+    import json
+
+    import polars as pl
+    import polars.selectors as cs
+
+    floats = cs.float()
+    plain = table.with_columns(pl.when(floats.is_finite()).then(floats))
+    return json.dumps(plain.to_dicts(), indent=1)
 
 
 def compare_text(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
@@ -79,9 +168,9 @@ _SHORT = {"no difference shown": "none shown"}
 def _cells(row: dict[str, Any], for_each: list[str], width: int) -> list[Any]:
     """One row; labels are cut to a width that leaves room for the numbers."""
     names = ("level_mean", "difference", "difference_low", "difference_high")
-    levels = [_cut(_text(row[name]), width) for name in for_each]
+    levels = [cut(_text(row[name]), width) for name in for_each]
     verdict = _SHORT.get(row["verdict"], row["verdict"])
-    return [*levels, _cut(row["level"], width), *(row[name] for name in names), percent(row["relative"]), verdict]
+    return [*levels, cut(row["level"], width), *(row[name] for name in names), percent(row["relative"]), verdict]
 
 
 def _text(value: Any) -> str:
@@ -90,7 +179,8 @@ def _text(value: Any) -> str:
     return level_text(value)
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """The text, or as much of it as fits, with an ellipsis."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -1,0 +1,108 @@
+"""Whether one axis's effect depends on another, in words and tables."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_WIDTHS = (20, 14, 10, 7)
+_SHORT = {"no dependence shown": "none shown"}
+_MANY = 20
+
+
+def interaction_text(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> str:
+    """The answer in a sentence, then a table for each metric."""
+    from fastsim.analysis.compare_rows import level_text
+    from fastsim.cli.compare import cut
+    from fastsim.cli.tables import WIDTH, wrapped
+    from fastsim.cli.tables import table as as_text
+
+    first, second = by.rpartition(".")[2], other.rpartition(".")[2]
+    parts = [wrapped(f"Answer: {_answer(table, by, other)}"), ""]
+    for metric in table["metric"].unique(maintain_order=True):
+        rows = table.filter(metric=metric)
+        base = rows.row(0, named=True)
+        parts.append(
+            wrapped(
+                f"{metric}: effect of {by} against {base['baseline']}, less that effect at {other} = "
+                f"{base['with_baseline']}:"
+            )
+        )
+        header = [
+            *(name.rpartition(".")[2] for name in for_each),
+            first,
+            second,
+            "effect",
+            f"at {cut(str(base['with_baseline']), 10)}",
+        ]
+        header += ["less", "95 % from", "to", "verdict"]
+        for width in _WIDTHS:
+            body = [
+                [
+                    *(cut(level_text(row[name]), width) for name in for_each),
+                    *(cut(row[name], width) for name in ("level", "with_level")),
+                    *_numbers(row),
+                    _SHORT.get(row["verdict"], row["verdict"]),
+                ]
+                for row in rows.iter_rows(named=True)
+            ]
+            shown = as_text(header, body, left=len(for_each) + 2)
+            if max(map(len, shown.splitlines())) <= WIDTH:
+                break
+        parts += [shown, ""]
+    return "\n".join([*parts, _notes(table)])
+
+
+def _numbers(row: dict[str, Any]) -> list[Any]:
+    return [
+        row[name] for name in ("effect", "effect_at_baseline", "interaction", "interaction_low", "interaction_high")
+    ]
+
+
+def _answer(table: "pl.DataFrame", by: str, other: str) -> str:
+    """What the first metric says: its clearest combination."""
+    from fastsim.cli.tables import number
+
+    metric = table["metric"][0]
+    rows = table.filter(metric=metric)
+    if (rows["verdict"] == "one seed").all():
+        return f"one seed gives no interval for {metric}; sweep.seeds = 30 gives one."
+    shown = rows.filter(rows["verdict"].is_in(["depends", "reverses"]))
+    if shown.is_empty():
+        return (
+            f"no dependence of the effect of {by} on {other} is shown in {metric} ({rows.height} "
+            f"combination{'s' * (rows.height != 1)}, {max(int(value) for value in rows['seeds'])} seeds)."
+        )
+    best = max(shown.iter_rows(named=True), key=lambda row: abs(row["interaction"] or 0.0))
+    low, high = number(best["interaction_low"]), number(best["interaction_high"])
+    reverses = shown.filter(verdict="reverses").height
+    return (
+        f"the effect of {by} on {metric} depends on {other} in {shown.height} of {rows.height} combinations"
+        + (f", and reverses in {reverses}" if reverses else "")
+        + f"; most where {by} = {best['level']}, against {best['baseline']}, is worth {number(best['effect'])} at "
+        f"{other} = {best['with_level']} but {number(best['effect_at_baseline'])} at {best['with_baseline']} "
+        f"(difference {number(best['interaction'])}, 95 % {low} to {high}; {best['seeds']} seeds)."
+    )
+
+
+def _notes(table: "pl.DataFrame") -> str:
+    """How much it rests on, and what null does."""
+    from fastsim.cli.tables import wrapped
+
+    seeds, pairs = (max(int(value) for value in table[name]) for name in ("seeds", "pairs"))
+    lines = [
+        wrapped(
+            f"Over {seeds} seed{'s' * (seeds != 1)}, {pairs:,} quadruple{'s' * (pairs != 1)} of rows a combination"
+            + ("; 95 % intervals over seeds." if seeds > 1 else ".")
+        )
+    ]
+    if table.height > _MANY:
+        lines.append(wrapped(f"{table.height} comparisons: without any dependence, 5 % of them would still be called."))
+    nulls = table.filter(table["pairs_null"] > 0)["metric"].unique(maintain_order=True)
+    if len(nulls):
+        note = (
+            f"{', '.join(nulls)}: null (infinite, where requests never got there) in some rows; effects are of the "
+            "others, the verdict is of how often each is larger."
+        )
+        lines.append(wrapped(note))
+    return "\n".join(lines)
