@@ -6,6 +6,7 @@ from sweeps.answers.admission import answer_feedback, answer_full_isl, answer_pr
 from sweeps.answers.caching import answer_mooncake
 from sweeps.answers.collapse import answer_discussion, answer_remedies, answer_where
 from sweeps.answers.common import Section, Setup
+from sweeps.answers.engines import answer_async, answer_blis_vs_vllm, answer_livelock
 from sweeps.answers.preemption import answer_salvage, answer_swap, answer_victims
 from sweeps.answers.urgency import answer_priority
 
@@ -21,6 +22,9 @@ QUESTIONS: dict[str, Callable[[Setup], Section]] = {
     "full_isl": answer_full_isl,
     "salvage": answer_salvage,
     "where": answer_where,
+    "async": answer_async,
+    "blis_vs_vllm": answer_blis_vs_vllm,
+    "livelock": answer_livelock,
     "mooncake": answer_mooncake,
 }
 """By the name of the spec, in the order of the README."""
