@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsim.config import KEYS, Config, resolved
+from fastsim.errors import InputError
 from fastsim.grid import Grid, PartPlan, Selection
 from fastsim.grid.selection import spread_picks
 
@@ -145,6 +146,12 @@ def test_a_huge_grid_costs_nothing() -> None:
     assert huge.limit(10).size == 10
     assert next(iter(huge.part_ranges())) == (0, 14_286)
     assert next(huge.select(shard=(1, 3)).parts()).rows == 14_286
+    with pytest.raises(InputError, match=r"files, but at most 1048576 were expected: pick from them with --limit"):
+        huge.select().check_parts()
+    huge.select(shard=(20_000, 20_000)).check_parts()
+    assert huge.sample(1_500_000_000).size == 1_500_000_000 // 100_000 * 100_000
+    with pytest.raises(InputError, match=r"--sample 3000000000000 picks 30000000 places of the grid, but at most"):
+        huge.sample(3 * 10**12)
 
 
 # --- what is swept --------------------------------------------------------------------------------
@@ -352,6 +359,8 @@ def test_parts_tile_any_selection(workloads: int, configs: int, per_part: int, s
     assert len({part.index for part in parts}) == len(parts)
     for part in parts:
         assert (part.start, part.stop) == selection.plan.bounds(part.index)
+        assert selection.part(part.index) == part
+        assert shards == 1 or selection.shard((part.index + 1) % shards + 1, shards).part(part.index) is None
         assert part.rows == len(part.indices())
         first, last = swept.workload_index(part.start), swept.workload_index(part.stop - 1)
         whole = part.start == first * configs and part.stop == (last + 1) * configs

@@ -306,6 +306,32 @@ def any_in_session(leader):
     return False
 
 
+def test_a_billion_configurations_start_at_once_in_little_memory(tmp_path):
+    code = (
+        f"import sys, resource, time; sys.path.insert(0, {os.getcwd()!r})\n"
+        "from fastsim.grid import Grid; from tests.test_runner import run\n"
+        "axes = {'engine.max_num_seqs': {'start': 1, 'stop': 1000, 'num': 1000}}\n"
+        "spec = {'engine.num_gpu_blocks': 100, 'workload.num_requests': 10}\n"
+        "grid = Grid.from_mapping(spec | {'sweep': {'axes': axes | {'run.max_steps': [1]}, 'seeds': 10**6}})\n"
+        "for n, choice in enumerate(({'limit': 20}, {'sample': 20}, {'sample': 20, 'shard': (1, 2)})):\n"
+        "    started = time.process_time()\n"
+        "    run(grid, f'{sys.argv[1]}/{n}', **choice)\n"
+        "    print(time.process_time() - started)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *seconds, kilobytes = map(float, done.stdout.split())
+    assert max(seconds) < 1.0
+    assert kilobytes < 200_000
+    assert rows(tmp_path / "0")["config_id"].to_list() == list(range(20))
+    sample, half = (rows(tmp_path / name)["config_id"].to_list() for name in "12")
+    assert len(sample) == 20
+    assert max(sample) - min(sample) > 8 * 10**8
+    assert 0 < len(half) < 20
+    assert set(half) < set(sample)
+
+
 def test_bad_options_are_one_sentence(tmp_path):
     grid = make_grid(FINE)
     with pytest.raises(InputError, match="--workers 0"):

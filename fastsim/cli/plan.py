@@ -9,6 +9,7 @@ SHOWN_VALUES = 6
 
 def describe_plan(grid: Grid, selection: Selection) -> str:
     """Axes, number of configurations, workloads and parts; the first line says how much it is."""
+    selection.check_parts()
     parts = rows = 0
     for part in selection.parts():
         parts += 1

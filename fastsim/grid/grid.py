@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.config import KEYS, Config, Spec, WorkloadConfig, load_spec, spec_from_mapping, with_values
-from fastsim.config.spec import TRACE
+from fastsim.config.keys import class_keys, is_trace
 from fastsim.errors import InputError
 from fastsim.grid.check import check_grid, idle_axes
 from fastsim.grid.columns import Columns, Encode
 from fastsim.grid.digits import Axis, Digit
 from fastsim.grid.export import spec_text
-from fastsim.grid.selection import PartPlan, Selection, spread_picks
+from fastsim.grid.selection import MAX_RANGES, PartPlan, Selection, spread_picks
 from fastsim.grid.sweep import read_sweep
 
 Int32Array = npt.NDArray[np.int32]
@@ -164,11 +164,12 @@ class Grid:
     def spec_hash(self) -> str:
         """Hash of what every configuration is, 32 hex digits; traces count by content, not by name or place."""
         swept = {key for digit in self._digits for key in digit.settings}
-        base = {key: self.base.value(key) for key in KEYS if key not in swept}
+        base = {key: self.base.value(key) for key in (*KEYS, *class_keys(self.base)) if key not in swept}
         identity = {
             "format": "fastsim-spec/1",
             # Keys at their defaults are left out, so that a key added later does not rename every older sweep.
             "base": {key: self._identity(key, value) for key, value in base.items() if value != KEYS[key].default},
+            **({"classes": self.base.workload.classes.names} if self.base.workload.classes.names else {}),
             "digits": [
                 [
                     [[axis.name, _listed(axis.values)] for axis in digit.axes if axis.name not in KEYS],
@@ -180,10 +181,10 @@ class Grid:
         return blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def _identity(self, key: str, value: Any) -> Any:
-        return _file_digest(value) if key == TRACE and value is not None else value
+        return _file_digest(value) if is_trace(key) and value is not None else value
 
     def _identity_column(self, key: str, values: Sequence[Any]) -> Any:
-        return [_file_digest(value) for value in values] if key == TRACE else _listed(values)
+        return [self._identity(key, value) for value in values] if is_trace(key) else _listed(values)
 
     def to_toml(self) -> str:
         """The spec on its own: one file with the same configurations, `extends`, `--set` and `--axis` merged in."""
@@ -261,6 +262,10 @@ class Grid:
     def _sampled(self, count: int) -> Int64Array:
         seed = int(self.spec_hash, 16)
         length = self.configs_per_workload
+        if (ranges := count if count < length else count // length) > MAX_RANGES:
+            raise InputError(
+                f"--sample {count} picks {ranges} places of the grid, but at most {MAX_RANGES} were expected"
+            )
         if count < length:
             picks = spread_picks(self.size, count, seed)
             return np.stack([picks, picks + 1], axis=1)

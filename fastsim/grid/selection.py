@@ -14,6 +14,11 @@ from fastsim.errors import InputError
 
 Int64Array = npt.NDArray[np.int64]
 
+MAX_PARTS = 2**20
+"""In one folder: the manifest lists them all."""
+MAX_RANGES = 2**24
+"""Of a sample, which holds them in memory."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -108,29 +113,44 @@ class Selection:
             raise InputError(f"--shard {shard}/{of}, but I/N with I from 1 to N was expected")
         return replace(self, only=(shard, of))
 
+    @property
+    def rows(self) -> int:
+        """Number of configurations of this shard."""
+        return self.size if self.only == (1, 1) else sum(part.rows for part in self.parts())
+
+    def part(self, index: int) -> Part | None:
+        """A part of this shard; None when it is another shard's, or holds no selected configuration."""
+        if not 0 <= index < self.plan.count or index % self.only[1] != self.only[0] - 1:
+            return None
+        start, stop = self.plan.bounds(index)
+        low = int(np.searchsorted(self.ranges[:, 1], start, side="right"))
+        high = int(np.searchsorted(self.ranges[:, 0], stop, side="left"))
+        ranges = tuple((max(a, start), min(b, stop)) for a, b in self.ranges[low:high].tolist())
+        return Part(index, start, stop, ranges) if ranges else None
+
     def parts(self) -> Iterator[Part]:
         """The parts of this shard in ascending order; parts without selected configurations are left out."""
-        shard, of = self.only
-        for index, ranges in self._cut():
-            if index % of == shard - 1:
-                yield Part(index, *self.plan.bounds(index), tuple(ranges))
+        return (part for index in self._indices() if (part := self.part(index)) is not None)
 
-    def _cut(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """The ranges cut at part boundaries, gathered by part."""
-        index = -1
-        gathered: list[tuple[int, int]] = []
-        for start, stop in self.ranges.tolist():
-            while start < stop:
-                part = self.plan.part_of(start)
-                end = min(stop, self.plan.bounds(part)[1])
-                if part != index and gathered:
-                    yield index, gathered
-                    gathered = []
-                index = part
-                gathered.append((start, end))
-                start = end
-        if gathered:
-            yield index, gathered
+    def check_parts(self) -> None:
+        """Refuse a sweep of more parts than a folder can list.
+
+        Raises
+        ------
+        InputError
+            With what to do instead.
+        """
+        if (count := len(self._indices())) > MAX_PARTS:
+            raise InputError(
+                f"{self.size} configurations are {count} files, but at most {MAX_PARTS} were expected: "
+                "pick from them with --limit, --sample or --shard"
+            )
+
+    def _indices(self) -> range:
+        """Indices among which this shard's parts are."""
+        shard, of = self.only
+        first, last = (self.plan.part_of(int(index)) for index in (self.ranges[0, 0], self.ranges[-1, 1] - 1))
+        return range(first + (shard - 1 - first) % of, last + 1, of)
 
 
 def spread_picks(total: int, count: int, seed: int) -> Int64Array:

@@ -108,6 +108,7 @@ def sweep(
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}, but an integer of at least 1 was expected")
     selection = grid.select(limit=limit, sample=sample, shard=shard, rows_per_part=rows_per_part)
+    selection.check_parts()
     progress = progress or Silent()
     with SweepFolder(Path(out), grid, selection, fresh=fresh) as folder:
         run = _Run(folder, grid, simulation, backend, workers, progress)
