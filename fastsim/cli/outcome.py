@@ -36,28 +36,34 @@ def print_outcome(result: SweepResult, answer: Answer | None) -> None:
 def answer_text(rows: "pl.LazyFrame", answer: Answer) -> str:
     """The answer, first in a sentence where there is something to choose, then as a table."""
     summary = answer.summary(rows)
-    columns = [*answer.for_each, *answer.settings, *answer.columns]
     lines = [answer.question] if answer.question else []
     if answer.settings:
-        lines.append(_sentence(answer, summary))
-    if answer.for_each:
-        best = answer.per_group(summary).select(columns)
-        lines += ["", f"Best for each {', '.join(answer.for_each)}:"] if answer.settings else []
-    else:
-        best = answer.ranked(summary).select(columns).head(BEST_ROWS)
-        lines += ["", "The best:"]
-    lines.append(table(_short_names(columns), _with_dashes(best.head(MAX_ROWS)), left=0))
-    if best.height > MAX_ROWS:
+        lines.append(wrapped(sentence(answer, summary)))
+    title, best = answer_rows(answer, summary)
+    if title:
+        lines += ["", f"{title}:"]
+    shown = best.head(MAX_ROWS if answer.for_each else BEST_ROWS)
+    lines.append(table(_short_names(best.columns), _with_dashes(shown), left=0))
+    if answer.for_each and best.height > MAX_ROWS:
         lines.append(f"... and {best.height - MAX_ROWS} more")
     return "\n".join(lines)
 
 
-def _sentence(answer: Answer, summary: "pl.DataFrame") -> str:
-    """Which setting meets the conditions most often, and how good it is there."""
+def answer_rows(answer: Answer, summary: "pl.DataFrame") -> tuple[str, "pl.DataFrame"]:
+    """The rows of the answer, axes first, and what they are: the best for each group, or the best first."""
+    columns = [*answer.for_each, *answer.settings, *answer.columns]
+    if not answer.for_each:
+        return "The best", answer.ranked(summary).select(columns)
+    title = f"Best for each {', '.join(answer.for_each)}" if answer.settings else ""
+    return title, answer.per_group(summary).select(columns)
+
+
+def sentence(answer: Answer, summary: "pl.DataFrame") -> str:
+    """In one sentence: which setting meets the conditions most often, and how good it is there."""
     conditions = " and ".join(str(condition) for condition in answer.where)
     ranking = answer.overall(summary)
     if ranking.height == 0:
-        return wrapped(f"Answer: no setting meets {conditions}.")
+        return f"Answer: no setting meets {conditions}."
     first = ranking.row(0, named=True)
     setting = ", ".join(f"{name} = {number(first[name])}" for name in answer.settings)
     text = f"Answer: {setting}"
@@ -71,7 +77,7 @@ def _sentence(answer: Answer, summary: "pl.DataFrame") -> str:
     figures = [f"{o} ({number(first[o.column])})" for o in answer.best if o.column in first]
     if figures:
         text += f"; of those, {', then '.join(figures)}" if conditions else f": {', then '.join(figures)}"
-    return wrapped(text + ".")
+    return text + "."
 
 
 def _alone(ranking: "pl.DataFrame") -> bool:

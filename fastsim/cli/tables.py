@@ -4,27 +4,9 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
+from fastsim.analysis.numbers import number as number
+
 WIDTH = 80
-
-
-def number(value: Any) -> str:
-    """A value in at most about eight characters; null is a dash."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        if value != value:
-            return "-"
-        size = abs(value)
-        if value == int(value) and size < 1e6:
-            return f"{int(value):,}"
-        if size >= 1000:
-            return f"{value:,.0f}"
-        return f"{value:.4g}" if size >= 1 else f"{value:.3g}"
-    return str(value)
 
 
 def wrapped(text: str, indent: int = 2) -> str:

@@ -1,0 +1,291 @@
+"""The charts, by altair: each with a description for those who do not see it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from fastsim.analysis.report.effects import Effect
+from fastsim.analysis.report.figures import cell_classes, low_high, missing, points_with_lane, setting_text
+from fastsim.analysis.report.phase import PhaseMap
+from fastsim.analysis.report.rows import OUTCOMES, Sweep
+from fastsim.analysis.report.spread import Spread
+from fastsim.analysis.report.theme import CLASSES, SHAPES, colour
+from fastsim.analysis.report.tradeoff import TradeOff
+
+Chart = dict[str, Any]
+
+
+def _data(records: Sequence[dict[str, Any]]) -> alt.InlineData:
+    return alt.InlineData(values=list(records))
+
+
+def _outcomes(present: Sequence[str], title: str | None = None) -> dict[str, Any]:
+    """Colour and shape of a verdict, both in one legend."""
+    shown = [name for name in OUTCOMES if name in present]
+    colours = alt.Scale(domain=shown, range=[colour(name) for name in shown])
+    shapes = alt.Scale(domain=shown, range=[SHAPES[name] for name in shown])
+    return {
+        "fill": alt.Fill("outcome:N", scale=colours, title=title),
+        "shape": alt.Shape("outcome:N", scale=shapes, title=title),
+    }
+
+
+def _place_axis(title: str, labels: Sequence[str], **more: Any) -> alt.Axis:
+    longest = max(map(len, labels), default=0)
+    turned = longest * len(labels) > 45
+    return alt.Axis(title=title, labelAngle=-40 if turned else 0, grid=False, labelOverlap=False, **more)
+
+
+def _cell_positions(phase: PhaseMap) -> dict[str, Any]:
+    y, x = phase.y, phase.x
+    found: dict[str, Any] = {"x": alt.X("x:N", sort=x.labels, axis=_place_axis(x.axis.name, x.labels))}
+    if y is not None:
+        up = list(reversed(y.labels)) if y.axis.is_number else y.labels
+        axis = alt.Axis(title=y.axis.name, grid=False)
+        found["y"] = alt.Y("y:N", sort=up, axis=axis)
+    return found
+
+
+def _height(phase: PhaseMap) -> int:
+    count = 1 if phase.y is None else len(phase.y.labels)
+    return min(max(46 * count, 60), max(26 * count, 340))
+
+
+def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
+    """The most frequent verdict of each cell, with its share where others have it too."""
+    records = [
+        {
+            "x": cell["x"],
+            "y": cell["y"],
+            "outcome": cell["outcome"],
+            "share": "" if cell["share"] == 1 else f"{100 * cell['share']:.0f} %",
+            "rows": ", ".join(f"{name} {cell[f'n|{name}']:,}" for name in OUTCOMES if cell[f"n|{name}"]),
+        }
+        for cell in phase.records()
+    ]
+    tooltip = [
+        alt.Tooltip("x:N", title=phase.x.axis.name),
+        *([alt.Tooltip("y:N", title=phase.y.axis.name)] if phase.y else []),
+        alt.Tooltip("rows:N", title="rows"),
+    ]
+    base = alt.Chart(_data(records)).encode(**_cell_positions(phase), tooltip=tooltip)
+    styles = _outcomes([record["outcome"] for record in records])
+    cells = base.mark_rect(fillOpacity=0.2, stroke=colour("line")).encode(fill=styles["fill"])
+    few = len(phase.x.labels) <= 12 and any(record["share"] for record in records)
+    marks = base.mark_point(size=90, strokeWidth=0, opacity=1, yOffset=-7 if few else 0).encode(**styles)
+    layers = [cells, marks]
+    if few:
+        layers.append(base.mark_text(dy=10, fontSize=11).encode(text="share:N"))
+    found = [record["outcome"] for record in records]
+    words = ", ".join(f"{name} in {found.count(name)} cells" for name in OUTCOMES if name in found)
+    return _finished(alt.layer(*layers), _height(phase), f"Map of verdicts over {_over(phase)}: {words}.")
+
+
+def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
+    """A metric's mean in each cell, in five shades, the number written in it."""
+    records, classes = cell_classes(phase, metric)
+    label = sweep.label(metric)
+    shades = [f"s{k}" for k in range(CLASSES)][-len(classes) :] if classes else []
+    none = missing(metric)
+    domain = [*classes, none] if any(record["class"] == none for record in records) else classes
+    fills = [*(colour(name) for name in shades), colour("paper")][: len(domain)]
+    inks = [*(colour(name.replace("s", "t")) for name in shades), colour("ink")][: len(domain)]
+    tooltip = [
+        alt.Tooltip("x:N", title=phase.x.axis.name),
+        *([alt.Tooltip("y:N", title=phase.y.axis.name)] if phase.y else []),
+        alt.Tooltip("full:N", title=label),
+        alt.Tooltip("settings:Q", title="settings in the cell"),
+    ]
+    base = alt.Chart(_data(records)).encode(**_cell_positions(phase), tooltip=tooltip)
+    cells = base.mark_rect(stroke=colour("line")).encode(
+        fill=alt.Fill("class:N", sort=domain, scale=alt.Scale(domain=domain, range=fills), title=label)
+    )
+    layers = [cells]
+    if len(phase.x.labels) <= 12:
+        ink = alt.Color("class:N", scale=alt.Scale(domain=domain, range=inks), legend=None)
+        layers.append(base.mark_text(fontSize=11).encode(text="text:N", color=ink))
+    known = [record["value"] for record in records if record["value"] is not None]
+    extent = f"from {min(known):.4g} to {max(known):.4g}" if known else "no value anywhere"
+    return _finished(alt.layer(*layers), _height(phase), f"Map of {label} over {_over(phase)}: {extent}.")
+
+
+def _over(phase: PhaseMap) -> str:
+    return phase.x.axis.name + (f" and {phase.y.axis.name}" if phase.y else "")
+
+
+def trade_off(sweep: Sweep, trade: TradeOff, *, choose: bool = True) -> Chart:
+    """Two metrics by setting, shapes by verdict, a line along the front, and a lane for those that were not reached."""
+    records, lane, log = points_with_lane(sweep, trade)
+    y_title, x_title = sweep.label(trade.y), sweep.label(trade.x)
+    y_scale, y_axis = _y_scale(records, lane, log, y_title)
+    base = alt.Chart(_data(records)).encode(
+        x=alt.X("x:Q", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(title=x_title, tickCount=6)),
+        y=alt.Y("y:Q", scale=y_scale, axis=y_axis),
+    )
+    if choose and trade.loads:
+        options: list[Any] = [None, *range(len(trade.loads))]
+        select = alt.binding_select(options=options, labels=["all", *trade.loads], name="Load: ")
+        base = base.add_params(alt.param(name="load", value=None, bind=select))
+        base = base.transform_filter("load == null || datum.load == load")
+    tooltip = [
+        alt.Tooltip("setting:N", title="setting"),
+        alt.Tooltip("x:Q", title=x_title, format=",.4~r"),
+        alt.Tooltip("text:N", title=y_title),
+        alt.Tooltip("outcome:N", title="verdict"),
+        alt.Tooltip("config_id:Q", title="config_id"),
+    ]
+    styles = _outcomes([record["outcome"] for record in records])
+    line = base.transform_filter("datum.front && !datum.lost").mark_line(
+        interpolate="step-after" if sweep.more_is_better(trade.x) else "step-before",
+        stroke=colour("ink"),
+        strokeWidth=1,
+        strokeDash=[5, 3],
+    )
+    line = line.encode(detail="load:N")
+    points = base.mark_point(size=55, strokeWidth=0.8, stroke=colour("paper"), opacity=0.85)
+    layers = [line, points.encode(**styles, tooltip=tooltip)]
+    if lane is not None:
+        layers += _marked(lane, missing(trade.y), [2, 3])
+    for column, limit in sweep.question.limits:
+        if column == trade.y and low_high(records)[0] <= limit <= low_high(records)[1]:
+            layers += _marked(limit, f"limit {limit:g}", [8, 4])
+    front = sum(record["front"] for record in records)
+    words = f"{y_title} against {x_title} of {len(records):,} settings; {front} are on the front."
+    if trade.lost:
+        words += f" {trade.lost:,} of {trade.settings:,} settings have no {y_title}: {missing(trade.y)}."
+    return _finished(alt.layer(*layers), 340, words)
+
+
+def _y_scale(records: list[dict[str, Any]], lane: float | None, log: bool, title: str) -> tuple[alt.Scale, alt.Axis]:
+    """The scale and axis of a trade-off: room above for a lane, round numbers on a logarithmic one."""
+    low, high = low_high(records)
+    limits: dict[str, Any] = {}
+    if lane is not None:
+        limits["domainMax"] = lane * (lane / low) ** 0.1 if log else lane + 0.1 * (lane - min(low, 0.0))
+    if not log:
+        return alt.Scale(zero=True, nice=lane is None, **limits), alt.Axis(title=title, tickCount=6)
+    limits["domainMin"] = low / 1.2
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 3) if len(decades) < 4 else (1,)
+    ticks = [step * 10.0**decade for decade in decades for step in steps if low / 2 <= step * 10.0**decade <= high]
+    axis = alt.Axis(title=title, values=ticks, format="~s" if low >= 1e-3 and high < 1e9 else "~g")
+    return alt.Scale(type="log", nice=False, **limits), axis
+
+
+def _marked(y: float, words: str, dash: list[int]) -> list[alt.Chart]:
+    """A dashed line across at a height, and words above it."""
+    note = alt.Chart(_data([{"y": y, "text": words}])).encode(y="y:Q")
+    text = note.mark_text(align="left", baseline="bottom", dx=4, dy=-5, fontSize=11)
+    return [note.mark_rule(strokeDash=dash), text.encode(x=alt.value(0), text="text:N")]
+
+
+_EFFECTS = {
+    "better": ("triangle-up", "ok"),
+    "worse": ("triangle-down", "livelock"),
+    "more": ("triangle-up", "accent"),
+    "less": ("triangle-down", "accent"),
+    "no difference shown": ("circle", "muted"),
+    "one seed": ("diamond", "muted"),
+}
+
+
+def effect(sweep: Sweep, one: Effect, metrics: Sequence[str], *, choose: bool = True) -> Chart | None:
+    """The relative change of every level against the baseline with its interval; the reader chooses the metric."""
+    if one.table is None:
+        return None
+    table = one.table.filter(one.table["metric"].is_in(list(metrics) if choose else list(metrics)[:1]))
+    records = [
+        {
+            "level": row["level"],
+            "metric": row["metric"],
+            "relative": None if row["relative"] is None else 100 * row["relative"],
+            "low": None if row["relative_low"] is None else 100 * row["relative_low"],
+            "high": None if row["relative_high"] is None else 100 * row["relative_high"],
+            "verdict": row["verdict"],
+            "text": _effect_text(row),
+        }
+        for row in table.to_dicts()
+    ]
+    levels = list(dict.fromkeys(record["level"] for record in records))
+    base = alt.Chart(_data(records)).encode(y=alt.Y("level:N", sort=levels, axis=alt.Axis(title=None, grid=True)))
+    if choose:
+        select = alt.binding_select(options=list(metrics), labels=[sweep.label(m) for m in metrics], name="Metric: ")
+        base = base.add_params(alt.param(name="metric", value=metrics[0], bind=select))
+        base = base.transform_filter("datum.metric == metric")
+    shown = [name for name in _EFFECTS if any(record["verdict"] == name for record in records)]
+    shapes = alt.Scale(domain=shown, range=[_EFFECTS[name][0] for name in shown])
+    fills = alt.Scale(domain=shown, range=[colour(_EFFECTS[name][1]) for name in shown])
+    title = f"change against {table['baseline'][0]}, %"
+    x = alt.X("relative:Q", scale=alt.Scale(nice=True), axis=alt.Axis(title=title, tickCount=5))
+    tooltip = [alt.Tooltip("level:N", title=one.axis.name), alt.Tooltip("text:N", title="change"), "verdict:N"]
+    interval = base.mark_rule(strokeWidth=2, color=colour("muted")).encode(x=x.copy(), x2="high:Q")
+    interval = interval.encode(x=alt.X("low:Q", title=title))
+    dots = base.mark_point(size=80, strokeWidth=0, opacity=1).encode(
+        x=x,
+        tooltip=tooltip,
+        shape=alt.Shape("verdict:N", scale=shapes, title=None),
+        fill=alt.Fill("verdict:N", scale=fills, title=None),
+    )
+    zero = alt.Chart(_data([{"x": 0}])).mark_rule(strokeDash=[4, 3]).encode(x="x:Q")
+    blank = base.transform_filter("datum.relative == null").mark_text(align="left", dx=6, fontSize=11)
+    blank = blank.encode(x=alt.datum(0, type="quantitative"), text="text:N")
+    words = "; ".join(f"{r['level']}: {r['text']}, {r['verdict']}" for r in records if r["metric"] == metrics[0])
+    description = f"Change of {sweep.label(metrics[0])} with {one.axis.name} against {table['baseline'][0]}: {words}"
+    return _finished(alt.layer(zero, interval, dots, blank), max(24 * len(levels), 50), description[:1500])
+
+
+def _effect_text(row: dict[str, Any]) -> str:
+    if row["relative"] is None:
+        if row["difference"] is None:
+            return "no pair with a value"
+        return f"difference {row['difference']:.3g} (no relative figure: the baseline's mean is 0)"
+    if row["relative_low"] is None:
+        return f"{100 * row['relative']:+.1f} %"
+    return f"{100 * row['relative']:+.1f} % ({100 * row['relative_low']:+.1f} to {100 * row['relative_high']:+.1f})"
+
+
+def spread(sweep: Sweep, found: Spread) -> Chart:
+    """A mark a seed for each setting; seeds without a value stand in a lane of their own on the right."""
+    texts = [setting_text(sweep, row) for row in found.settings.to_dicts()]
+    values = found.points["value"].drop_nulls()
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)  # type: ignore[arg-type]
+    lane = high + 0.06 * (high - low or abs(high) or 1.0)
+    records = [
+        {
+            "setting": f"{point['setting'] + 1}",
+            "value": lane if point["value"] is None else point["value"],
+            "text": "no value" if point["value"] is None else f"{point['value']:.5g}",
+            "outcome": point["outcome"],
+            "name": texts[point["setting"]],
+        }
+        for point in found.points.to_dicts()
+    ]
+    order = [f"{k + 1}" for k in range(len(texts))]
+    label = sweep.label(found.metric)
+    base = alt.Chart(_data(records)).encode(
+        y=alt.Y("setting:N", sort=order, axis=alt.Axis(title="setting", grid=True)),
+        x=alt.X("value:Q", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(title=label, tickCount=6)),
+    )
+    tooltip = ["name:N", alt.Tooltip("text:N", title=label), alt.Tooltip("outcome:N", title="verdict")]
+    styles = _outcomes([record["outcome"] for record in records])
+    points = base.mark_point(size=45, strokeWidth=0.8, stroke=colour("paper"), opacity=0.8).encode(
+        **styles, tooltip=tooltip
+    )
+    layers = [points]
+    if found.points["value"].null_count():
+        note = alt.Chart(_data([{"x": lane, "text": "no value"}]))
+        layers += [note.mark_rule(strokeDash=[2, 3]).encode(x="x:Q")]
+        layers += [
+            note.mark_text(align="right", dx=-4, dy=8, baseline="top").encode(x="x:Q", y=alt.value(0), text="text:N")
+        ]
+    words = f"{label} of {len(texts)} settings, a mark for each of {found.seeds_shown} seeds."
+    return _finished(alt.layer(*layers), max(22 * len(texts), 60), words)
+
+
+def _finished(chart: alt.LayerChart | alt.FacetChart, height: int, description: str) -> Chart:
+    spec: Chart = chart.properties(width="container", height=height, description=description).to_dict()
+    spec.pop("config", None)
+    spec["autosize"] = {"type": "fit-x", "contains": "padding", "resize": True}
+    return spec

@@ -1,0 +1,171 @@
+"""The page: one HTML file with everything in it, scripts and data included; nothing is fetched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import polars as pl
+
+from fastsim.analysis.numbers import number
+from fastsim.analysis.report import html, section_axes, section_table, sections
+from fastsim.analysis.report.figures import outcome_text, setting_text
+from fastsim.analysis.report.question import MEETS
+from fastsim.analysis.report.rows import COST, OUTCOMES, Sweep
+from fastsim.analysis.report.theme import config, css_variables
+from fastsim.errors import InputError
+from fastsim.store import read_manifest
+
+POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
+"""What a browser lets the page do: nothing from anywhere else. (Vega makes functions of its expressions.)"""
+
+_SIZE = "@@@@@@@ kB"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the rows come from, for the end of the page."""
+
+    about: tuple[tuple[str, str], ...]
+    spec: str
+    errors: tuple[dict[str, object], ...]
+    state: str
+    wanted_rows: int
+
+
+def provenance(folder: Path) -> Provenance:
+    """Read what a sweep's folder says of itself."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise InputError(f"{folder}: no readable manifest.json, but a sweep's folder was expected")
+    written = datetime.fromtimestamp((folder / "manifest.json").stat().st_mtime, UTC)
+    spec = folder / "spec.toml"
+    about = (
+        ("folder", folder.resolve().name),
+        ("state", manifest.state),
+        ("spec hash", manifest.spec_hash),
+        ("selection", f"{manifest.selection}, {manifest.rows:,} of {manifest.grid_size:,} configurations"),
+        ("shard", " of ".join(map(str, manifest.shard))),
+        ("rows last written", f"{written:%Y-%m-%d %H:%M} UTC"),
+        ("versions", _pairs(manifest.versions)),
+        ("host", _pairs(manifest.host)),
+        ("seconds of the sweep", str(manifest.totals.get("seconds", "not recorded"))),
+        ("failed rows", str(manifest.totals.get("errors", "not recorded"))),
+        ("sources that decide numbers", f"{len(manifest.sources)} files, hashes in manifest.json"),
+        ("report written", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+    )
+    text = spec.read_text(errors="replace") if spec.is_file() else ""
+    return Provenance(about, text, tuple(manifest.errors), manifest.state, manifest.rows)
+
+
+def _pairs(table: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in table.items())
+
+
+def page(sweep: Sweep, source: Provenance, gpu_hour_price: float | None = None) -> str:
+    """The HTML of a report. Its last line states its size."""
+    charts = html.Charts()
+    title = sweep.question.text or f"Sweep {sweep.folder.resolve().name}"
+    warnings = [sections.failures(sweep, [dict(error) for error in source.errors])]
+    if sweep.height < source.wanted_rows:
+        warnings.append(
+            html.paragraph(f"Incomplete: {sweep.height:,} of {source.wanted_rows:,} rows are there.", "warning")
+        )
+    parts = [
+        ("answer", "Answer", "".join(warnings) + sections.answer(sweep)),
+        ("where", "Where service holds", sections.where(sweep, charts)),
+        ("trade", "Trade-offs", sections.trade(sweep, charts)),
+        ("changes", "What each axis changes", section_axes.changes(sweep, charts)),
+        ("chance", "Over seeds", section_axes.chance(sweep, charts)),
+        ("table", "All settings", section_table.every_setting(sweep)),
+        ("source", "Where this comes from", _source(source, gpu_hour_price)),
+    ]
+    if gpu_hour_price is not None:
+        parts[0] = (*parts[0][:2], parts[0][2] + html.paragraph(_cost(sweep, gpu_hour_price)))
+    links = "".join(f'<li><a href="#{name}">{heading}</a>' for name, heading, _ in parts)
+    body = "\n".join(
+        f"<section aria-labelledby={name}><h2 id={name} tabindex=-1>{heading}</h2>\n{inner}\n</section>"
+        for name, heading, inner in parts
+    )
+    text = f"""<!doctype html>
+<html lang=en>
+<head>
+<meta charset=utf-8>
+<meta name=viewport content="width=device-width,initial-scale=1">
+<meta http-equiv=Content-Security-Policy content="{POLICY}">
+<meta name=color-scheme content="light dark">
+<link rel=icon href="data:,">
+<title>{html.text(title)} – fastsim report</title>
+<style>
+{css_variables()}{_resource("style.css")}</style>
+</head>
+<body>
+<a class=skip href="#answer">Skip to the answer</a>
+<header>
+<p class=kicker>fastsim report · {html.text(sweep.folder.resolve().name)}</p>
+<h1>{html.text(title)}</h1>
+<nav aria-label=Sections><ul>{links}</ul></nav>
+</header>
+<main>
+{body}
+</main>
+<noscript><p class=warning>Charts need JavaScript; their figures are in the tables.</p></noscript>
+<footer><p class=note>This file is {_SIZE} and complete: nothing is fetched.</p></footer>
+{html.json_block("charts", charts.specs)}
+{html.json_block("config", config())}
+<script>
+{_bundle()}
+</script>
+<script>
+{_resource("script.js")}</script>
+</body>
+</html>
+"""
+    return text.replace(_SIZE, f"{len(text.encode()) / 1000:,.0f} kB")
+
+
+def _source(source: Provenance, price: float | None) -> str:
+    about = source.about if price is None else (*source.about, ("GPU price", f"{price:g} an hour for each server"))
+    parts = [html.definitions(about, "about")]
+    if source.errors:
+        rows = [[html.Cell(str(e["config_id"])), html.Cell(str(e["error"]), word=True)] for e in source.errors[:50]]
+        parts.append(html.folded("Failures", html.table(["config_id", "error"], rows, "The first failures")))
+    if source.spec:
+        parts.append(html.folded("The spec, whole", f"<pre tabindex=0>{html.text(source.spec)}</pre>"))
+    return "\n".join(parts)
+
+
+def _cost(sweep: Sweep, price: float) -> str:
+    known = sweep.settings.filter(pl.col(COST).is_not_null()).sort(COST, "config_id")
+    if known.is_empty():
+        return f"At {price:g} a GPU-hour no setting has a cost: none delivered a token."
+    text = f"At {price:g} an hour for the GPUs of one server, a million output tokens cost "
+    good = known.filter(pl.col("n|ok") == pl.col("rows"), *([pl.col(MEETS) == 1] if MEETS in sweep.metrics else []))
+    which = "whose verdict is ok" + (" and that meet the conditions" if MEETS in sweep.metrics else "")
+    if good.is_empty():
+        ends = known[COST].head(1).item(), known[COST].tail(1).item()
+        return f"{text}from {number(ends[0])} to {number(ends[1])}; there are no settings {which}."
+    best, cheapest = good.row(0, named=True), known.row(0, named=True)
+    text += f"least, {number(best[COST])}, with {setting_text(sweep, best)}, of the settings {which}"
+    if cheapest["config_id"] != best["config_id"]:
+        text += f"; of all settings {number(cheapest[COST])} ({outcome_text(cheapest, OUTCOMES)}) with "
+        text += setting_text(sweep, cheapest)
+    return text + "."
+
+
+@cache
+def _bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script that ends in no tag of the page."""
+    import altair
+    import vl_convert
+
+    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    # The type stub asks for a snippet; without one the bundle puts vegaEmbed into the window
+    bundle = vl_convert.javascript_bundle(vl_version=version)  # type: ignore[call-arg]
+    return str(bundle).replace("</script", "<\\/script")
+
+
+def _resource(name: str) -> str:
+    return (files("fastsim.analysis.report") / name).read_text(encoding="utf-8")

@@ -1,0 +1,81 @@
+"""The picture: the answer, the map and the main charts as one PNG, drawn on paper's colours."""
+
+from textwrap import wrap
+from typing import Any
+
+from fastsim.analysis.numbers import as_title
+from fastsim.analysis.report import charts
+from fastsim.analysis.report.effects import effect_metrics, effects
+from fastsim.analysis.report.phase import phase_map
+from fastsim.analysis.report.question import MEETS
+from fastsim.analysis.report.rows import Sweep
+from fastsim.analysis.report.theme import LIGHT, config, in_light
+from fastsim.analysis.report.tradeoff import trade_offs
+
+WIDTH = 520
+"""Of a chart, in points; two stand side by side."""
+SCALE = 2.0
+_WIDE = 150
+MOST_LEVELS = 24
+_TITLE = {"fontSize": 22, "subtitleFontSize": 14, "anchor": "start", "offset": 18, "subtitlePadding": 8}
+_APART = {"scale": {"color": "independent", "fill": "independent", "shape": "independent"}}
+
+
+def picture(sweep: Sweep) -> bytes:
+    """A PNG of a report, twice as many pixels as points."""
+    import vl_convert
+
+    return bytes(vl_convert.vegalite_to_png(picture_spec(sweep), scale=SCALE))
+
+
+def picture_spec(sweep: Sweep) -> dict[str, Any]:
+    """The picture as a Vega-Lite chart: two columns under a title that is the answer."""
+    found = [_titled(*pair) for pair in _charts(sweep)]
+    datasets = {name: values for one in found for name, values in one.pop("datasets", {}).items()}
+    rows = [{"hconcat": found[k : k + 2], "resolve": _APART, "spacing": 40} for k in range(0, len(found), 2)]
+    question = sweep.question
+    verdicts = ", ".join(f"{name} {count:,}" for name, count in sweep.outcomes.items())
+    lines = [
+        *wrap(question.answer, _WIDE),
+        f"{sweep.settings.height:,} settings, {sweep.seeds:,} seeds; verdicts: {verdicts}",
+    ]
+    title = {"text": wrap(question.text or f"Sweep {sweep.folder.resolve().name}", 110), "subtitle": lines}
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "title": title
+        | {"fontSize": 22, "subtitleFontSize": 14, "anchor": "start", "offset": 18, "subtitlePadding": 8},
+        "vconcat": rows,
+        "datasets": datasets,
+        "padding": 24,
+        "spacing": 30,
+        "resolve": _APART,
+        "config": config() | {"background": LIGHT["paper"], "font": "Liberation Sans, Arial, sans-serif"},
+    }
+    return dict(in_light(spec))
+
+
+def _charts(sweep: Sweep) -> list[tuple[str, charts.Chart]]:
+    found: list[tuple[str, charts.Chart]] = []
+    objective = next((name for name, _ in sweep.objectives if name in sweep.metrics), None)
+    metrics = tuple(name for name in (objective, MEETS if MEETS in sweep.metrics else None) if name is not None)
+    phase = phase_map(sweep, metrics) if metrics else None
+    if phase is not None:
+        if set(sweep.outcomes) != {"ok"}:
+            found.append(("verdict of most rows", charts.verdict_map(sweep, phase)))
+        found += [(sweep.label(metric), charts.metric_map(sweep, phase, metric)) for metric in reversed(metrics)]
+    for trade in trade_offs(sweep)[:2]:
+        title = f"{sweep.label(trade.y)} against {sweep.label(trade.x)}"
+        found.append((title, charts.trade_off(sweep, trade, choose=False)))
+    compared = effect_metrics(sweep)
+    for one in effects(sweep, compared)[0][:2] if compared else []:
+        if one.table is None or len(one.axis.labels) > MOST_LEVELS:
+            continue
+        spec = charts.effect(sweep, one, compared, choose=False)
+        if spec is not None:
+            found.append((f"{one.axis.name}: {sweep.label(compared[0])}", spec))
+    return found
+
+
+def _titled(title: str, spec: charts.Chart) -> dict[str, Any]:
+    kept = {key: value for key, value in spec.items() if key not in ("$schema", "autosize")}
+    return kept | {"title": {"text": as_title(title), "anchor": "start"}, "width": WIDTH}

@@ -1,0 +1,172 @@
+"""`fastsim report`: a sweep's folder as a page to read and a picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastsim.cli import options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fastsim.analysis.report.question import Question
+    from fastsim.cli.answer import Answer
+
+INSTALL = 'pip install "fastsim-llm[plot]"'
+
+
+def price(text: str | float) -> float:
+    """A price above 0, or an error that names what was given."""
+    from math import isfinite
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (isfinite(value) and value > 0):
+        raise typer.BadParameter(f"{text}, but a number above 0 was expected")
+    return value
+
+
+def command(
+    folder: options.Folder,
+    page: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Where the page is written.", show_default="DIR/report.html"),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--png", metavar="FILE", help="Write a picture too.", show_default=False)
+    ] = None,
+    gpu_hour_price: Annotated[
+        float | None,
+        typer.Option(
+            "--gpu-hour-price",
+            metavar="X",
+            parser=price,
+            help="What the GPUs of one server cost an hour: adds the cost of a million output tokens.",
+            show_default=False,
+        ),
+    ] = None,
+) -> int:
+    """Write a report of a sweep: one HTML file that needs no network, and a picture.
+
+    The answer first, the map of where service holds, trade-offs, what each axis changes, the spread over seeds, every
+    setting in a table with a search, and where the rows come from. The page can be read on a phone, in the dark, on
+    paper, by keyboard and without seeing colours.
+    """
+    _need_plot()
+    from fastsim.analysis.report.page import page as page_of
+    from fastsim.analysis.report.page import provenance
+    from fastsim.analysis.report.picture import picture as picture_of
+    from fastsim.analysis.report.rows import read_sweep
+
+    source = provenance(folder)
+    sweep = read_sweep(folder, question_of(folder), gpu_hour_price)
+    written = []
+    if page is not None or picture is None:
+        path = folder / "report.html" if page is None else page
+        written.append(_write(path, page_of(sweep, source, gpu_hour_price).encode(), "--html"))
+    if picture is not None:
+        written.append(_write(picture, picture_of(sweep), "--png"))
+    if sweep.question.answer:
+        from fastsim.cli.tables import wrapped
+
+        typer.echo(wrapped(sweep.question.answer))
+    for line in written:
+        typer.echo(line)
+    return 0
+
+
+def _need_plot() -> None:
+    from importlib.util import find_spec
+
+    from fastsim.errors import InputError
+
+    missing = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
+    if missing:
+        raise InputError(f"fastsim report: {' and '.join(missing)} is not installed, but charts need it: {INSTALL}")
+
+
+def _write(path: Path, data: bytes, option: str) -> str:
+    from fastsim.errors import InputError
+
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
+    return f"{path}: {len(data) / 1000:,.0f} kB"
+
+
+def question_of(folder: Path) -> "Question":
+    """What the spec in a sweep's folder asks, and the answer from its rows; without one, a summary of the rows."""
+    from fastsim.analysis.report.question import Question
+    from fastsim.cli.answer import answer_from
+    from fastsim.cli.outcome import answer_rows, sentence
+    from fastsim.config import load_spec
+    from fastsim.metrics import by_name
+    from fastsim.store.scan import scan
+
+    rows = scan(folder)
+    axes = [name for name in rows.collect_schema().names() if "." in name]
+    path = folder / "spec.toml"
+    asked = load_spec(path).answer if path.is_file() else None
+    if asked is None:
+        return Question(answer=_most_goodput(rows, axes))
+    answer = answer_from(asked, str(path), axes)
+    summary = answer.summary(rows)
+    title, table = answer_rows(answer, summary)
+    said = sentence(answer, summary) if answer.settings else _extent(answer, table)
+    condition = None
+    if answer.where:
+        import polars as pl
+
+        condition = pl.all_horizontal(c.expression() for c in answer.where)
+    return Question(
+        text=answer.question,
+        answer=said,
+        title=title or "Each combination of the axes",
+        table=table,
+        objectives=tuple((o.column, o.most) for o in answer.best if by_name()[o.column].kind != "code"),
+        condition=condition,
+        condition_text=" and ".join(map(str, answer.where)),
+        for_each=answer.for_each,
+        columns=tuple(answer.columns),
+        limits=tuple((c.column, float(c.value)) for c in answer.where if isinstance(c.value, int | float)),
+    )
+
+
+def _extent(answer: "Answer", table: "pl.DataFrame") -> str:
+    """Where there is nothing to choose: from where to where the first objective, or the first column, goes."""
+    from fastsim.analysis.numbers import column_label, number
+
+    names = [name for name in answer.columns if table[name].dtype.is_numeric()]
+    known = table.filter(table[names[0]].is_not_null()).sort(names[0]) if names else table.head(0)
+    if known.is_empty():
+        return ""
+    first, last = known.row(0, named=True), known.row(-1, named=True)
+    ends = [f"{number(row[names[0]])} ({_setting(answer.for_each, row)})" for row in (first, last)]
+    return f"Answer: {column_label(names[0])}: from {ends[0]} to {ends[1]}."
+
+
+def _setting(axes: Sequence[str], row: dict[str, Any]) -> str:
+    from fastsim.analysis.compare import level_text
+
+    return ", ".join(f"{name.rpartition('.')[2]} {level_text(row[name])}" for name in axes)
+
+
+def _most_goodput(rows: "pl.LazyFrame", axes: list[str]) -> str:
+    """The row with the most goodput, where no question was asked."""
+    import polars as pl
+
+    from fastsim.analysis.numbers import number
+
+    known = rows.filter(pl.col("goodput_req_per_s").is_not_null())
+    best = known.select(*axes, "config_id", "goodput_req_per_s", "verdict").top_k(1, by="goodput_req_per_s").collect()
+    if best.is_empty():
+        return "No row has a goodput."
+    row = best.row(0, named=True)
+    where = f" with {_setting(axes, row)}" if axes else ""
+    best_of = f"{number(row['goodput_req_per_s'])} requests/s{where}"
+    return f"Most goodput: {best_of} (config_id {row['config_id']}, {row['verdict']})."
