@@ -13,7 +13,19 @@ import typer
 
 from fastsim.errors import FastsimError
 
-VERBS = ("run", "sweep", "compare", "calibrate", "status", "check", "verify", "workload", "policies", "columns")
+VERBS = (
+    "run",
+    "sweep",
+    "compare",
+    "report",
+    "calibrate",
+    "status",
+    "check",
+    "verify",
+    "workload",
+    "policies",
+    "columns",
+)
 """In the order of the help."""
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
