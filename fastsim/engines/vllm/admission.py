@@ -14,7 +14,7 @@ from fastsim.engines.vllm.bypass import (
 from fastsim.engines.vllm.codes import Admission
 from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.lanes import lane_insert, running_append
-from fastsim.engines.vllm.preemption import count_scheduled, preempt_request
+from fastsim.engines.vllm.preemption import add_scheduled, count_scheduled, preempt_request
 from fastsim.engines.vllm.projection import projection_admits
 from fastsim.engines.vllm.scan import ScanEnd
 from fastsim.engines.vllm.slots import blocks_leaving, hits_leaving, slot_victim
@@ -59,7 +59,7 @@ def scan_waiting(cfg, st, tot, wl, req, q, blk, log, rec):
     cap = min(cfg["max_num_active_seqs"], st["cap"])
     st["scan_cap"] = st["cap"]
     while True:
-        if st["token_budget"] <= 0 or st["batch_budget"] <= 0:
+        if st["token_budget"] <= 0:
             return BUDGET
         full = st["running"] >= cap
         if full and not cfg["slot_preempt"]:
@@ -125,7 +125,7 @@ def try_admit(cfg, st, tot, wl, req, q, blk, log, i, leaving):
     tokens = req.num_tokens[i] - computed
     if 0 < st["threshold"] < tokens:
         tokens = st["threshold"]
-    budget = min(st["token_budget"], st["batch_budget"])
+    budget = st["token_budget"]
     running = st["running"]
     free = st["free"]
     if leaving != NONE:
@@ -183,19 +183,15 @@ def allocate_slots(cfg, st, wl, req, blk, i, tokens, hits):
 def admit(cfg, st, tot, wl, req, q, log, i, computed, tokens, swapped):
     """Move waiting request `i` to the end of the running list and onto this step's list."""
     dequeue(st, wl, req, q, log, i)
-    running_append(st, req, i)
+    req.num_computed_tokens[i] = computed
+    running_append(st, tot, req, log, i)
     lane_insert(req, q, cfg["block_size"], i)
     st["protected"] += req.protected[i]
     st["admitted"] += 1
     if computed < req.num_tokens[i] - 1:
         st["prefill_ran"] = 1
-    req.num_computed_tokens[i] = computed
-    req.scheduled[i] = tokens
-    q.scheduled[st["scheduled"]] = i
-    st["scheduled"] += 1
-    st["token_budget"] -= tokens
-    st["batch_budget"] -= tokens
     count_scheduled(cfg, st, wl, req, i, tokens, 1)
+    add_scheduled(st, req, q, i, tokens)
     log.status[i] = RUNNING
     log.admission_wait_us[i] = max(log.admission_wait_us[i], st["now_us"] - req.waiting_since_us[i])
     if log.first_scheduled_us[i] == NEVER:

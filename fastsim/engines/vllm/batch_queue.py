@@ -46,7 +46,7 @@ def run_async(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
             jump_empty(cfg, st, tot, q, log, SLEEP_US)
             st["flight_end_us"] = st["now_us"] - SLEEP_US
     if st["in_flight"] > 0:
-        take_ended_off_clock(cfg, st, tot, wl, req, q, log)
+        take_ended_off_clock(cfg, st, req, q, log)
         receive(cfg, st, tot, wl, req, q, blk, log, itl, rec)
     settle(cfg, st, tot, wl, req, q, log, itl, stop)
     return 0
@@ -123,7 +123,7 @@ def submit(cfg, st, tot, wl, req, q, blk, log, rec):
     if cfg["record"]:
         record_schedule(cfg, st, req, rec, start_us, end_us)
     tokens = count_scheduled_step(st, tot, end_us - start_us)
-    send_batch(cfg, st, tot, wl, req, q, log)
+    send_batch(cfg, st, tot, req, q, log)
     st["in_flight"] += 1
     return tokens
 
@@ -136,7 +136,7 @@ def receive(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     st["received_tokens"] = st["flight_tokens"]
     tot["steps"] += 1
     receive_output(cfg, st, tot, wl, req, q, blk, log, itl, rec)
-    watch_progress(cfg, st, tot, wl, req, q, st["flight_clocked"])
+    watch_progress(cfg, st, tot, req, q, st["flight_clocked"])
     if st["flight_tokens"] > 0:
         after_steps(cfg, st, tot, q, 1, st["flight_preempted"])
     if cfg["record"]:

@@ -147,10 +147,10 @@ def abort_request(cfg, st, tot, wl, req, q, blk, log, i):
     """Its client has gone: take `i` out of the queues and free its blocks."""
     if log.status[i] == RUNNING:
         if on_clock(cfg, req, i):
-            leave_clock(cfg, st, tot, wl, req, q, log, i, 0)
+            leave_clock(cfg, st, req, q, log, i, 0)
         else:
             lane_remove(req, q, i)
-        running_remove(st, req, i)
+        running_remove(st, tot, req, log, i)
         st["protected"] -= req.protected[i]
         free_blocks(cfg, st, req, blk, i, False)
     else:

@@ -149,8 +149,10 @@ def jump(cfg, st, tot, wl, req, q, blk, log, itl, rec):
         return
     # Those who came during the jump could not be admitted, but they did wait
     let_arrivals_in(cfg, st, tot, wl, req, q, log, last_call_us)
+    if not st["defer"]:
+        st["cap_bound"] = 1 if st["waiting"] > 0 else 0
     tot["waiting_peak"] = max(tot["waiting_peak"], st["waiting"])
-    watch_progress(cfg, st, tot, wl, req, q, st["clocked"])
+    watch_progress(cfg, st, tot, req, q, st["clocked"])
     after_steps(cfg, st, tot, q, done, 0)
 
 

@@ -8,7 +8,7 @@ from fastsim._jit import inlined
 from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
-from fastsim.engines.vllm.lanes import final_length, lane_remove, length
+from fastsim.engines.vllm.lanes import lane_remove, length
 from fastsim.engines.vllm.update import (
     count_gaps,
     deliver_token,
@@ -31,7 +31,7 @@ def next_base(st, q):
 
 
 @inlined
-def send_batch(cfg, st, tot, wl, req, q, log):
+def send_batch(cfg, st, tot, req, q, log):
     """After schedule(): C grows, the tokens are in flight, and whoever misses nothing more will get a token.
 
     From then on it is certain that it decodes in every later call until its last token is in flight, so it enters the
@@ -43,16 +43,16 @@ def send_batch(cfg, st, tot, wl, req, q, log):
     for k in range(st["scheduled"]):
         i = q.scheduled[k]
         whole = length(cfg, req, i)
-        grow_computed(tot, req, log, i)
+        grow_computed(req, i)
         samples = req.num_computed_tokens[i] == whole
         q.flight_request[base + k] = i
         q.flight_samples[base + k] = samples
         req.flights[i] += 1
         req.mid_prefill[i] = not samples
         if samples and st["use_clock"]:
-            left = final_length(cfg, wl, i) - whole - 1
+            left = req.final_tokens[i] - whole - 1
             if left > 0:
-                start_clock(cfg, st, tot, req, q, log, i, left)
+                start_clock(cfg, st, req, q, i, left)
 
 
 @inlined
@@ -97,11 +97,11 @@ def _receive_entry(cfg, st, tot, wl, req, q, blk, log, itl, i, samples):
         tot["discarded_tokens"] += 1
         return
     delivered = req.num_tokens[i] + 1
-    deliver_token(st, tot, wl, req, log, itl, i, delivered, st["flight_end_us"])
+    deliver_token(st, tot, req, log, itl, i, delivered, st["flight_end_us"])
     # If it is in the next batch, too, that call has hashed as much; if on the clock, `leave_clock` will see to it
     if cfg["enable_prefix_caching"] and not stale and req.flights[i] == 0 and req.lane[i] == cfg["block_size"]:
         cache_blocks(cfg, st, wl, req, blk, i, (delivered - 1) // cfg["block_size"])
-    if delivered >= final_length(cfg, wl, i):
+    if delivered >= req.final_tokens[i]:
         if log.status[i] == RUNNING:
             lane_remove(req, q, i)
         note_finished(st, q, i)

@@ -8,8 +8,14 @@ NO_END = 2**31 - 1
 
 
 @inlined
-def running_append(st, req, i):
-    """Append `i` to the running list: the last place, the highest admission number."""
+def running_append(st, tot, req, log, i):
+    """Append `i` to the running list: the last place, the highest admission number. A life begins, with C tokens.
+
+    Scheduled and recomputed tokens of a life are differences of C: taken off here, added when it ends.
+    """
+    computed = req.num_computed_tokens[i]
+    log.scheduled_tokens[i] -= computed
+    tot["recomputed_tokens"] -= min(computed, req.max_computed_tokens[i])
     tail = st["running_tail"]
     req.run_prev[i] = tail
     req.run_next[i] = NONE
@@ -24,8 +30,9 @@ def running_append(st, req, i):
 
 
 @inlined
-def running_remove(st, req, i):
-    """Take `i` out of the running list, wherever it stands."""
+def running_remove(st, tot, req, log, i):
+    """Take `i`, which is not on the clock, out of the running list, wherever it stands."""
+    end_life(tot, req, log, i)
     before = req.run_prev[i]
     after = req.run_next[i]
     if before == NONE:
@@ -37,6 +44,16 @@ def running_remove(st, req, i):
     else:
         req.run_prev[after] = before
     st["running"] -= 1
+
+
+@inlined
+def end_life(tot, req, log, i):
+    """Count what `i` was scheduled since its admission, and remember how far it came."""
+    computed = req.num_computed_tokens[i]
+    log.scheduled_tokens[i] += computed
+    tot["recomputed_tokens"] += min(computed, req.max_computed_tokens[i])
+    req.max_computed_tokens[i] = max(req.max_computed_tokens[i], computed)
+    req.max_num_tokens[i] = max(req.max_num_tokens[i], req.num_tokens[i])
 
 
 @inlined
@@ -117,13 +134,7 @@ def delivered_on_clock(st, req, i):
 
 
 @inlined
-def final_length(cfg, wl, i):
-    """The length at which request `i` finishes."""
-    return min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"])
-
-
-@inlined
-def enter_clock(cfg, st, tot, req, q, log, i):
+def enter_clock(cfg, st, req, q, i):
     """A request that has just sampled a token (C == T - 1) starts to decode lazily.
 
     The invariants from here on: it is scheduled one token in every step, it holds ceil(C / block_size) blocks, those
@@ -134,9 +145,6 @@ def enter_clock(cfg, st, tot, req, q, log, i):
     offset = computed - clock
     lane_insert(req, q, (-offset) % cfg["block_size"], i)
     req.num_computed_tokens[i] = offset
-    # Scheduled and recomputed tokens of the stretch are the difference of two counters: taken off here, added on leave
-    log.scheduled_tokens[i] -= computed
-    tot["recomputed_tokens"] -= min(computed, req.max_computed_tokens[i])
     st["clock_context"] += offset
     slot = st["clocked"]
     end = req.end_clock[i]
@@ -148,7 +156,7 @@ def enter_clock(cfg, st, tot, req, q, log, i):
 
 
 @helper
-def leave_clock(cfg, st, tot, wl, req, q, log, i, ahead):
+def leave_clock(cfg, st, req, q, log, i, ahead):
     """Write the counters of `i` out and take it off the clock; it then stands in no lane.
 
     `ahead` is 1 when this step has already given it its block and hashed what that fills, else 0. Its own step is not
@@ -162,18 +170,14 @@ def leave_clock(cfg, st, tot, wl, req, q, log, i, ahead):
     req.num_computed_tokens[i] = computed
     req.num_tokens[i] = delivered
     req.num_blocks[i] = (computed + ahead + block_size - 1) // block_size
-    cached = (computed + ahead - st["in_flight"]) // block_size
-    req.num_cached_blocks[i] = max(cached, req.num_cached_blocks[i])
-    log.scheduled_tokens[i] += computed
+    if cfg["enable_prefix_caching"]:
+        cached = (computed + ahead - st["in_flight"]) // block_size
+        req.num_cached_blocks[i] = max(cached, req.num_cached_blocks[i])
     if req.flights[i] == 0:
         log.last_token_us[i] = st["clock_token_us"]
         if st["in_flight"] > 0:
             write_out_flight(st, req, q, i)
-    tot["recomputed_tokens"] += min(computed, req.max_computed_tokens[i])
-    req.max_computed_tokens[i] = max(req.max_computed_tokens[i], computed)
-    generated = delivered - wl.prompt_tokens[i]
-    if generated > req.max_generated_tokens[i]:
-        req.max_generated_tokens[i] = generated
+    if delivered > req.max_num_tokens[i]:
         st["progress_step"] = st["clock_step"]
     st["clock_context"] -= offset
     last = st["clocked"] - 1
@@ -199,13 +203,13 @@ def write_out_flight(st, req, q, i):
 
 
 @helper
-def take_ended_off_clock(cfg, st, tot, wl, req, q, log):
+def take_ended_off_clock(cfg, st, req, q, log):
     """Asynchronous: those whose last token is in flight are scheduled no more, but still hold slot and blocks."""
     slot = 0
     while slot < st["clocked"]:
         if q.clock_end[slot] < st["clock"]:
             i = q.clock_request[slot]
-            leave_clock(cfg, st, tot, wl, req, q, log, i, 0)
+            leave_clock(cfg, st, req, q, log, i, 0)
             lane_insert(req, q, cfg["block_size"], i)
         else:
             slot += 1
@@ -220,7 +224,7 @@ def _next_end(q, clocked):
 
 
 @helper
-def materialise(cfg, st, tot, wl, req, q, log, behind):
+def materialise(cfg, st, req, q, log, behind):
     """Write out the counters of all who were admitted after number `behind`: they will not decode one token each.
 
     They have got nothing in this step yet.
@@ -231,6 +235,6 @@ def materialise(cfg, st, tot, wl, req, q, log, behind):
         i = req.run_next[i]
     while i != NONE:
         if req.lane[i] != explicit:
-            leave_clock(cfg, st, tot, wl, req, q, log, i, 0)
+            leave_clock(cfg, st, req, q, log, i, 0)
             lane_insert(req, q, explicit, i)
         i = req.run_next[i]

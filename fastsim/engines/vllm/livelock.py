@@ -37,7 +37,7 @@ def steps_until_hopeless(cfg, st, tot):
 
 
 @inlined
-def watch_progress(cfg, st, tot, wl, req, q, clocked):
+def watch_progress(cfg, st, tot, req, q, clocked):
     """After steps in which `clocked` requests decoded on the clock: in all modes but restart each of them progressed.
 
     Under restart a request decodes again what it had: then the clock is searched, and only when patience is at its end.
@@ -49,22 +49,31 @@ def watch_progress(cfg, st, tot, wl, req, q, clocked):
     elif steps_until_hopeless(cfg, st, tot) <= 0:
         for slot in range(st["clocked"]):
             i = q.clock_request[slot]
-            generated = delivered_on_clock(st, req, i) - wl.prompt_tokens[i]
-            if generated > req.max_generated_tokens[i]:
+            if delivered_on_clock(st, req, i) > req.max_num_tokens[i]:
                 st["progress_step"] = tot["steps"]
 
 
-@helper
+@inlined
 def find_livelock(cfg, st, tot, wl, req, q, blk, log):
     """After a step or a jump: LIVELOCK, or GOING_ON."""
     was_quiet = st["quiet"]
     st["quiet"] = 0
     if not cfg["detect_livelock"] or st["unfinished"] == 0:
         return GOING_ON
-    kind = 0
     if cfg["timeout_us"] == NO_TIMEOUT and next_arrival_us(st, q, log) == NEVER_ARRIVES:
         st["quiet"] = 1
-        empty = st["prefill_tokens"] + st["decode_tokens"] + st["received_tokens"] == 0
+    empty = st["prefill_tokens"] + st["decode_tokens"] + st["received_tokens"] == 0
+    if (st["quiet"] and (empty or cfg["slot_preempt"])) or steps_until_hopeless(cfg, st, tot) <= 0:
+        return _judge(cfg, st, tot, wl, req, blk, was_quiet and empty)
+    st["last_cap_bound"] = st["cap_bound"]
+    return GOING_ON
+
+
+@helper
+def _judge(cfg, st, tot, wl, req, blk, may_repeat):
+    """Whether the step was one like the last, or one too many without progress: LIVELOCK, or GOING_ON."""
+    kind = 0
+    if st["quiet"]:
         if cfg["slot_preempt"] and not cfg["slot_preempt_preflight"]:
             before = st["state_hash"]
             st["state_hash"] = _state_hash(cfg, st, wl, req, blk)
@@ -76,7 +85,7 @@ def find_livelock(cfg, st, tot, wl, req, q, blk, log):
                 and st["released"] == 0
                 and st["cap_bound"] == st["last_cap_bound"]
             )
-        if was_quiet and empty and same:
+        if may_repeat and same:
             kind = REPEATED_STATE
     st["last_cap_bound"] = st["cap_bound"]
     if kind == 0 and steps_until_hopeless(cfg, st, tot) <= 0:

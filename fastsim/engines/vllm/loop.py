@@ -73,7 +73,7 @@ def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     clocked = st["clocked"]
     update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us)
     st["now_us"] = end_us
-    watch_progress(cfg, st, tot, wl, req, q, clocked)
+    watch_progress(cfg, st, tot, req, q, clocked)
     if tokens > 0:
         after_steps(cfg, st, tot, q, 1, st["preempted"])
     if cfg["record"]:

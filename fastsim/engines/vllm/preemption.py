@@ -49,6 +49,15 @@ def count_scheduled(cfg, st, wl, req, i, tokens, sign):
         st["prefill_tokens"] += sign * tokens
 
 
+@inlined
+def add_scheduled(st, req, q, i, tokens):
+    """Put an explicit request on this step's list."""
+    req.scheduled[i] = tokens
+    q.scheduled[st["scheduled"]] = i
+    st["scheduled"] += 1
+    st["token_budget"] -= tokens
+
+
 @helper
 def unschedule(cfg, st, wl, req, q, i):
     """Take an explicit request out of this step again; its tokens return to both budgets."""
@@ -56,7 +65,6 @@ def unschedule(cfg, st, wl, req, q, i):
     if tokens == 0:
         return
     st["token_budget"] += tokens
-    st["batch_budget"] += tokens
     count_scheduled(cfg, st, wl, req, i, tokens, -1)
     req.scheduled[i] = 0
     size = st["scheduled"] - 1
@@ -168,14 +176,13 @@ def preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, i):
         st["cursor_due"] = req.lane_next[i]
     if on_clock(cfg, req, i):
         ahead = 1 if req.admission_number[i] < st["visited"] else 0
-        leave_clock(cfg, st, tot, wl, req, q, log, i, ahead)
+        leave_clock(cfg, st, req, q, log, i, ahead)
         if st["visited"] == ALL_VISITED:
             st["token_budget"] += 1
-            st["batch_budget"] += 1
     else:
         unschedule(cfg, st, wl, req, q, i)
         lane_remove(req, q, i)
-    running_remove(st, req, i)
+    running_remove(st, tot, req, log, i)
     st["protected"] -= req.protected[i]
     _take_state_away(cfg, st, tot, wl, req, blk, log, i)
     req.mid_prefill[i] = 0

@@ -5,7 +5,7 @@ from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us, push_arrival
 from fastsim.engines.vllm.codes import Unservable
 from fastsim.engines.vllm.free_list import ANONYMOUS
-from fastsim.engines.vllm.lanes import NO_END, materialise
+from fastsim.engines.vllm.lanes import NO_END, end_life, materialise
 from fastsim.engines.vllm.running_cap import initial_cap
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.update import flush_gaps
@@ -26,8 +26,7 @@ def reset(cfg, st, tot, flat, wl, req, q, blk, log, itl):
         q.lane_head[lane] = NONE
         q.lane_tail[lane] = NONE
         q.lane_size[lane] = 0
-    for i in range(wl.prompt_tokens.shape[0]):
-        _reset_request(cfg, wl, req, log, i)
+    _reset_requests(cfg, wl, req, log)
     if cfg["enable_prefix_caching"]:
         _reset_blocks(cfg, st, wl, req, blk)
     _reset_arrivals(cfg, st, tot, wl, q, log)
@@ -67,36 +66,40 @@ def _reset_scalars(cfg, st, tot):
 
 
 @helper
-def _reset_request(cfg, wl, req, log, i):
-    req.num_computed_tokens[i] = 0
-    req.num_tokens[i] = wl.prompt_tokens[i]
-    req.num_blocks[i] = 0
-    req.num_cached_blocks[i] = 0
-    req.max_computed_tokens[i] = 0
-    req.max_generated_tokens[i] = 0
-    req.in_heap[i] = 0
-    req.scheduled[i] = 0
-    req.mid_prefill[i] = 0
-    req.lane[i] = NONE
-    req.heap_place[i] = NONE
-    req.bypasses[i] = 0
-    req.protected[i] = 0
-    req.swapped_blocks[i] = 0
-    req.flights[i] = 0
-    req.stale[i] = 0
-    log.arrival_us[i] = wl.arrival_us[i]
-    log.first_scheduled_us[i] = NEVER
-    log.first_token_us[i] = NEVER
-    log.first_life_token_us[i] = NEVER
-    log.last_token_us[i] = NEVER
-    log.finish_us[i] = NEVER
-    log.num_preemptions[i] = 0
-    log.prefix_hit_tokens_first[i] = NEVER
-    log.prefix_hit_tokens[i] = 0
-    log.scheduled_tokens[i] = 0
-    log.admission_wait_us[i] = 0
-    unservable = cfg["unservable"] == REJECT and never_fits(cfg, wl, i)
-    log.status[i] = UNSERVABLE if unservable else PENDING
+def _reset_requests(cfg, wl, req, log):
+    req.num_computed_tokens[:] = 0
+    req.num_blocks[:] = 0
+    req.num_cached_blocks[:] = 0
+    req.max_computed_tokens[:] = 0
+    req.in_heap[:] = 0
+    req.scheduled[:] = 0
+    req.mid_prefill[:] = 0
+    req.lane[:] = NONE
+    req.heap_place[:] = NONE
+    req.bypasses[:] = 0
+    req.protected[:] = 0
+    req.swapped_blocks[:] = 0
+    req.flights[:] = 0
+    req.stale[:] = 0
+    log.first_scheduled_us[:] = NEVER
+    log.first_token_us[:] = NEVER
+    log.first_life_token_us[:] = NEVER
+    log.last_token_us[:] = NEVER
+    log.finish_us[:] = NEVER
+    log.num_preemptions[:] = 0
+    log.prefix_hit_tokens_first[:] = NEVER
+    log.prefix_hit_tokens[:] = 0
+    log.scheduled_tokens[:] = 0
+    log.admission_wait_us[:] = 0
+    log.status[:] = PENDING
+    for i in range(wl.prompt_tokens.shape[0]):
+        prompt = wl.prompt_tokens[i]
+        req.num_tokens[i] = prompt
+        req.max_num_tokens[i] = prompt
+        req.final_tokens[i] = min(prompt + wl.output_tokens[i], cfg["max_model_len"])
+        log.arrival_us[i] = wl.arrival_us[i]
+        if cfg["unservable"] == REJECT and never_fits(cfg, wl, i):
+            log.status[i] = UNSERVABLE
 
 
 @helper
@@ -105,8 +108,7 @@ def never_fits(cfg, wl, i):
     limit = cfg["max_model_len"]
     prompt = wl.prompt_tokens[i]
     longest = min(prompt + wl.output_tokens[i], limit) - 1
-    block_size = cfg["block_size"]
-    return prompt >= limit or (longest + block_size - 1) // block_size > cfg["num_gpu_blocks"] - 1
+    return prompt >= limit or longest > (cfg["num_gpu_blocks"] - 1) * cfg["block_size"]
 
 
 @helper
@@ -177,8 +179,12 @@ def _reset_arrivals(cfg, st, tot, wl, q, log):
 @helper
 def settle(cfg, st, tot, wl, req, q, log, itl, stop):
     """The end of a run: write the counters out and total up."""
-    materialise(cfg, st, tot, wl, req, q, log, NONE)
+    materialise(cfg, st, req, q, log, NONE)
     flush_gaps(st, tot, itl)
+    i = st["running_head"]
+    while i != NONE:
+        end_life(tot, req, log, i)
+        i = req.run_next[i]
     for i in range(wl.prompt_tokens.shape[0]):
         log.num_generated[i] = req.num_tokens[i] - wl.prompt_tokens[i]
     tot["stop"] = stop

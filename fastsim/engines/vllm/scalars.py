@@ -62,7 +62,6 @@ SCALARS_DTYPE = np.dtype(
             "host_blocks",
             # this step
             "token_budget",
-            "batch_budget",
             "threshold",
             "defer",
             "scheduled",  # length of the list of explicit scheduled requests

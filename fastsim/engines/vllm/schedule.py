@@ -5,8 +5,8 @@ from fastsim.engines.vllm.admission import waiting_loop
 from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import Victim
 from fastsim.engines.vllm.free_list import take_blocks
-from fastsim.engines.vllm.lanes import final_length, materialise, samples_in_flight, take_ended_off_clock
-from fastsim.engines.vllm.preemption import ALL_VISITED, count_scheduled, preempt_request, select_victim
+from fastsim.engines.vllm.lanes import materialise, samples_in_flight, take_ended_off_clock
+from fastsim.engines.vllm.preemption import ALL_VISITED, add_scheduled, count_scheduled, preempt_request, select_victim
 from fastsim.engines.vllm.state import NONE
 
 TAIL = int(Victim.TAIL)
@@ -17,8 +17,8 @@ def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
     """Decide this step: who runs how many tokens, who is preempted, who is admitted."""
     begin_step(cfg, st, req)
     if cfg["asynchronous"] and st["clock_next_end"] < st["clock"]:
-        take_ended_off_clock(cfg, st, tot, wl, req, q, log)
-    choose_clock(cfg, st, tot, wl, req, q, log)
+        take_ended_off_clock(cfg, st, req, q, log)
+    choose_clock(cfg, st, tot, req, q, log)
     running_loop(cfg, st, tot, wl, req, q, blk, log, rec)
     waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec)
     st["decode_tokens"] += st["clocked"]
@@ -28,8 +28,8 @@ def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
 @inlined
 def begin_step(cfg, st, req):
     """Budgets and thresholds as they are at the start of a step."""
-    st["token_budget"] = cfg["max_num_scheduled_tokens"]
-    st["batch_budget"] = cfg["max_num_batched_tokens"]
+    # vLLM 0.33.0 keeps two budgets, which shrink alike: the lesser one decides
+    st["token_budget"] = min(cfg["max_num_scheduled_tokens"], cfg["max_num_batched_tokens"])
     st["scheduled"] = 0
     st["preempted"] = 0
     st["admitted"] = 0
@@ -44,7 +44,7 @@ def begin_step(cfg, st, req):
     if requests <= 1 and not cfg["threshold_always"]:
         threshold = 0
     if threshold > 0 and cfg["long_prefill_token_threshold_adaptive"]:
-        threshold = max(threshold, st["batch_budget"] // requests)
+        threshold = max(threshold, cfg["max_num_batched_tokens"] // requests)
     st["threshold"] = threshold
     st["defer"] = 0
     if cfg["prefill_schedule_interval"] > 1:
@@ -65,7 +65,7 @@ def defers_prefill(cfg, st, req):
 
 
 @inlined
-def wanted_tokens(cfg, st, wl, req, i):
+def wanted_tokens(cfg, st, req, i):
     """Tokens an explicit request asks for: all it misses, cut by the long-prefill threshold.
 
     Asynchronous: none when its last token is in flight. (At a call at most one of its tokens is.)
@@ -73,7 +73,7 @@ def wanted_tokens(cfg, st, wl, req, i):
     computed = req.num_computed_tokens[i]
     tokens = req.num_tokens[i] - computed
     if samples_in_flight(cfg, req, i):
-        if computed + 1 >= final_length(cfg, wl, i):
+        if computed + 1 >= req.final_tokens[i]:
             return 0
         tokens += 1
     if 0 < st["threshold"] < tokens:
@@ -82,7 +82,7 @@ def wanted_tokens(cfg, st, wl, req, i):
 
 
 @inlined
-def choose_clock(cfg, st, tot, wl, req, q, log):
+def choose_clock(cfg, st, tot, req, q, log):
     """Whether everybody on the clock will decode one token in this step; if not, write the counters out.
 
     True when the budgets cover every decoder and whatever stands before the last of them. What an explicit request
@@ -90,7 +90,7 @@ def choose_clock(cfg, st, tot, wl, req, q, log):
     """
     if not cfg["fast_forward"]:
         return
-    budget = min(st["token_budget"], st["batch_budget"])
+    budget = st["token_budget"]
     decoders = st["clocked"]
     explicit = cfg["block_size"]
     fits = decoders <= budget
@@ -99,11 +99,11 @@ def choose_clock(cfg, st, tot, wl, req, q, log):
         wanted = decoders
         i = q.lane_head[explicit]
         while i != NONE and req.admission_number[i] < last_decoder:
-            wanted += wanted_tokens(cfg, st, wl, req, i)
+            wanted += wanted_tokens(cfg, st, req, i)
             i = req.lane_next[i]
         fits = wanted <= budget
     if decoders > 0 and not fits:
-        materialise(cfg, st, tot, wl, req, q, log, NONE)
+        materialise(cfg, st, req, q, log, NONE)
     st["use_clock"] = 1 if fits and st["running"] <= budget else 0
 
 
@@ -135,7 +135,6 @@ def running_loop(cfg, st, tot, wl, req, q, blk, log, rec):
         visit_running(cfg, st, tot, wl, req, q, blk, log, rec, q.lane_head[explicit], due)
     st["visited"] = ALL_VISITED
     st["token_budget"] -= st["clocked"]
-    st["batch_budget"] -= st["clocked"]
 
 
 @inlined
@@ -150,12 +149,11 @@ def visit_running(cfg, st, tot, wl, req, q, blk, log, rec, first_explicit, first
         if a == NONE and b == NONE:
             break
         if b == NONE or (a != NONE and req.admission_number[a] < req.admission_number[b]):
-            if st["token_budget"] - st["clocked"] <= 0 or st["batch_budget"] - st["clocked"] <= 0:
+            if st["token_budget"] <= st["clocked"]:
                 break
             st["cursor_explicit"] = req.lane_next[a]
-            st["visited"] = req.admission_number[a]
             if not schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, a):
-                materialise(cfg, st, tot, wl, req, q, log, st["visited"])
+                materialise(cfg, st, req, q, log, st["visited"])
                 break
         else:
             st["cursor_due"] = req.lane_next[b]
@@ -164,7 +162,7 @@ def visit_running(cfg, st, tot, wl, req, q, blk, log, rec, first_explicit, first
                 take_blocks(cfg, st, req, blk, 1)
                 st["visited"] += 1  # it has its block from here on
             elif self_preemption_stops(cfg):
-                materialise(cfg, st, tot, wl, req, q, log, st["visited"])
+                materialise(cfg, st, req, q, log, st["visited"])
                 break
 
 
@@ -180,12 +178,13 @@ def schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, i):
     if st["defer"] and req.mid_prefill[i]:
         return True
     computed = req.num_computed_tokens[i]
-    left = min(st["token_budget"], st["batch_budget"]) - st["clocked"]
-    tokens = min(wanted_tokens(cfg, st, wl, req, i), left, cfg["max_model_len"] - computed - 1)
+    left = st["token_budget"] - st["clocked"]
+    tokens = min(wanted_tokens(cfg, st, req, i), left, cfg["max_model_len"] - computed - 1)
     if tokens <= 0:
         return True
     needed = blocks_needed(cfg, req, i, computed + tokens)
     if needed > 0:
+        st["visited"] = req.admission_number[i]
         if not make_room(cfg, st, tot, wl, req, q, blk, log, rec, i, needed):
             return not self_preemption_stops(cfg)
         take_blocks(cfg, st, req, blk, needed)
@@ -194,29 +193,21 @@ def schedule_running(cfg, st, tot, wl, req, q, blk, log, rec, i):
         cache_blocks(cfg, st, wl, req, blk, i, min(computed + tokens, req.num_tokens[i]) // cfg["block_size"])
     if req.mid_prefill[i]:
         st["prefill_ran"] = 1
-    add_scheduled(cfg, st, wl, req, q, i, tokens)
+        count_scheduled(cfg, st, wl, req, i, tokens, 1)
+    else:  # it has sampled since its admission, and so it misses one token
+        st["decode_tokens"] += 1
+        st["context_tokens"] += computed
+    add_scheduled(st, req, q, i, tokens)
     return True
 
 
 @inlined
 def blocks_needed(cfg, req, i, tokens):
-    """Blocks request `i` lacks to hold `tokens` tokens."""
+    """Blocks running request `i` lacks to hold `tokens` tokens."""
     held = req.num_blocks[i]
-    tokens = min(tokens, cfg["max_model_len"])
     if tokens <= held * cfg["block_size"]:
         return 0
     return (tokens + cfg["block_size"] - 1) // cfg["block_size"] - held
-
-
-@inlined
-def add_scheduled(cfg, st, wl, req, q, i, tokens):
-    """Put an explicit request on this step's list."""
-    req.scheduled[i] = tokens
-    q.scheduled[st["scheduled"]] = i
-    st["scheduled"] += 1
-    st["token_budget"] -= tokens
-    st["batch_budget"] -= tokens
-    count_scheduled(cfg, st, wl, req, i, tokens, 1)
 
 
 @helper

@@ -80,8 +80,9 @@ class Requests(NamedTuple):
     num_blocks             int32    blocks    held; stale while on the clock
     num_cached_blocks      int32    blocks    leading held blocks that carry a hash; stale while on the clock
     shared_blocks          int32    blocks    leading blocks whose content other requests can have
-    max_computed_tokens    int32    tokens    highest C ever, for recomputed tokens
-    max_generated_tokens   int32    tokens    highest G ever, for livelock detection
+    max_computed_tokens    int32    tokens    highest C at the end of a life, for recomputed tokens
+    max_num_tokens         int32    tokens    highest T at the end of a life, for livelock detection
+    final_tokens           int32    tokens    T at which it finishes
     scheduled              int32    tokens    in this step (explicit requests)
     mid_prefill            int8     bool      the last step that ran it left C < T
     lane                   int32    index     -1 not running
@@ -112,7 +113,8 @@ class Requests(NamedTuple):
     num_cached_blocks: Int32Array
     shared_blocks: Int32Array
     max_computed_tokens: Int32Array
-    max_generated_tokens: Int32Array
+    max_num_tokens: Int32Array
+    final_tokens: Int32Array
     scheduled: Int32Array
     mid_prefill: npt.NDArray[np.int8]
     lane: Int32Array

@@ -4,7 +4,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status, note_completion, record_gaps
 from fastsim.engines.vllm.arrivals import client_sends_next
 from fastsim.engines.vllm.blocks import free_blocks
-from fastsim.engines.vllm.lanes import enter_clock, final_length, lane_remove, leave_clock, running_remove
+from fastsim.engines.vllm.lanes import enter_clock, lane_remove, leave_clock, running_remove
 from fastsim.engines.vllm.waiting import withdraw
 
 RUNNING = int(Status.RUNNING)
@@ -18,12 +18,12 @@ def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
     if st["clocked"] > 0:
         count_gaps(st, tot, itl, end_us - st["clock_token_us"], st["clocked"])
     if ends_on_clock:
-        _finish_clocked(cfg, st, tot, wl, req, q, log)
+        _finish_clocked(cfg, st, tot, req, q, log)
     st["clock"] += 1
     st["clock_token_us"] = end_us
     st["clock_step"] = tot["steps"]
     for k in range(st["scheduled"]):
-        _advance(cfg, st, tot, wl, req, q, log, itl, q.scheduled[k], end_us)
+        _advance(cfg, st, tot, req, q, log, itl, q.scheduled[k], end_us)
     if st["finished"] > 0:
         finish_noted(cfg, st, tot, wl, req, q, blk, log, rec, end_us)
 
@@ -40,29 +40,26 @@ def finish_noted(cfg, st, tot, wl, req, q, blk, log, rec, end_us):
 
 
 @helper
-def _finish_clocked(cfg, st, tot, wl, req, q, log):
+def _finish_clocked(cfg, st, tot, req, q, log):
     """Take those whose last decode this step is off the clock, as explicit requests that have advanced."""
     clock = st["clock"]
     slot = 0
     while slot < st["clocked"]:
         if q.clock_end[slot] == clock:
             i = q.clock_request[slot]
-            leave_clock(cfg, st, tot, wl, req, q, log, i, 1)
+            leave_clock(cfg, st, req, q, log, i, 1)
             req.num_computed_tokens[i] += 1
             req.num_tokens[i] += 1
-            log.scheduled_tokens[i] += 1
-            _count_recomputed(tot, req, i, req.num_computed_tokens[i] - 1, req.num_computed_tokens[i])
-            _note_progress(st, tot, req, i, req.num_tokens[i] - wl.prompt_tokens[i])
+            _note_progress(st, tot, req, i, req.num_tokens[i])
             note_finished(st, q, i)
         else:
             slot += 1
 
 
 @inlined
-def _note_progress(st, tot, req, i, generated):
-    """Request `i` has that many tokens: more than ever before is progress."""
-    if generated > req.max_generated_tokens[i]:
-        req.max_generated_tokens[i] = generated
+def _note_progress(st, tot, req, i, length):
+    """Request `i` is `length` tokens long: more than in any life before is progress."""
+    if length > req.max_num_tokens[i]:
         st["progress_step"] = tot["steps"]
 
 
@@ -74,54 +71,40 @@ def note_finished(st, q, i):
 
 
 @inlined
-def _count_recomputed(tot, req, i, start, end):
-    """Tokens start .. end - 1 were computed; those below the request's highest count ever, again."""
-    highest = req.max_computed_tokens[i]
-    if start < highest:
-        tot["recomputed_tokens"] += min(end, highest) - start
-    req.max_computed_tokens[i] = max(highest, end)
-
-
-@inlined
-def _advance(cfg, st, tot, wl, req, q, log, itl, i, end_us):
+def _advance(cfg, st, tot, req, q, log, itl, i, end_us):
     """One explicit scheduled request: C grows; if nothing is missing any more it gets a token."""
-    grow_computed(tot, req, log, i)
+    grow_computed(req, i)
     length = req.num_computed_tokens[i] + 1
     if length <= req.num_tokens[i]:
         req.mid_prefill[i] = 1
         return
     req.mid_prefill[i] = 0
-    deliver_token(st, tot, wl, req, log, itl, i, length, end_us)
-    left = final_length(cfg, wl, i) - length
+    deliver_token(st, tot, req, log, itl, i, length, end_us)
+    left = req.final_tokens[i] - length
     if left <= 0:
         lane_remove(req, q, i)
         note_finished(st, q, i)
     elif st["use_clock"]:
-        start_clock(cfg, st, tot, req, q, log, i, left)
+        start_clock(cfg, st, req, q, i, left)
 
 
 @inlined
-def grow_computed(tot, req, log, i):
+def grow_computed(req, i):
     """The tokens that explicit request `i` was given in this step count as computed."""
-    tokens = req.scheduled[i]
-    start = req.num_computed_tokens[i]
-    computed = start + tokens
+    req.num_computed_tokens[i] += req.scheduled[i]
     req.scheduled[i] = 0
-    req.num_computed_tokens[i] = computed
-    log.scheduled_tokens[i] += tokens
-    _count_recomputed(tot, req, i, start, computed)
 
 
 @helper
-def start_clock(cfg, st, tot, req, q, log, i, left):
+def start_clock(cfg, st, req, q, i, left):
     """Explicit request `i`, which has `left` more tokens to sample, enters the clock."""
     lane_remove(req, q, i)
     req.end_clock[i] = st["clock"] + left - 1
-    enter_clock(cfg, st, tot, req, q, log, i)
+    enter_clock(cfg, st, req, q, i)
 
 
 @inlined
-def deliver_token(st, tot, wl, req, log, itl, i, length, end_us):
+def deliver_token(st, tot, req, log, itl, i, length, end_us):
     """One output token reaches the client: request `i` is `length` tokens long now."""
     req.num_tokens[i] = length
     if log.first_token_us[i] == NEVER:
@@ -131,7 +114,7 @@ def deliver_token(st, tot, wl, req, log, itl, i, length, end_us):
     else:
         count_gaps(st, tot, itl, end_us - log.last_token_us[i], 1)
     log.last_token_us[i] = end_us
-    _note_progress(st, tot, req, i, length - wl.prompt_tokens[i])
+    _note_progress(st, tot, req, i, length)
 
 
 @inlined
@@ -172,7 +155,7 @@ def finish_request(cfg, st, tot, wl, req, q, blk, log, i, end_us):
     Asynchronous: it may have been preempted while that token was in flight; then it is in the queue.
     """
     if log.status[i] == RUNNING:
-        running_remove(st, req, i)
+        running_remove(st, tot, req, log, i)
         st["protected"] -= req.protected[i]
     else:
         withdraw(st, wl, req, q, log, i)
