@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastsim.analysis.recommend import Recommendation, recommend
     from fastsim.config import Config, load_config
     from fastsim.errors import FastsimError, InputError, WorkError
     from fastsim.grid import Grid
@@ -28,6 +29,8 @@ _HOMES = {
     "InputError": "fastsim.errors",
     "WorkError": "fastsim.errors",
     "Grid": "fastsim.grid",
+    "Recommendation": "fastsim.analysis.recommend",
+    "recommend": "fastsim.analysis.recommend",
     "SweepResult": "fastsim.runner",
     "sweep": "fastsim.runner",
     "Result": "fastsim.simulation",
@@ -43,6 +46,7 @@ __all__ = [
     "FastsimError",
     "Grid",
     "InputError",
+    "Recommendation",
     "Result",
     "SweepResult",
     "WorkError",
@@ -50,6 +54,7 @@ __all__ = [
     "__version__",
     "build_workload",
     "load_config",
+    "recommend",
     "scan",
     "simulate",
     "sweep",

@@ -27,9 +27,9 @@ class Load:
         The description of the requests.
     output_factor
         Outputs are this many times as long, rounded to at least one token; declared limits grow with them.
-    replicas
-        Requests are dealt in turn, in order of arrival, to so many servers; this is what the first one gets. Clients
-        of a closed loop are divided among them.
+    replicas, replica
+        Requests are dealt in turn, in order of arrival, to so many servers; this is what one of them gets. Clients of
+        a closed loop are divided among them.
     exchange
         Above 0: requests exchange their lengths (and prefixes and priorities) with neighbours at random, this being
         the seed; arrival times stay. How a trace, which happened once, could have come out otherwise.
@@ -38,6 +38,7 @@ class Load:
     workload: WorkloadConfig
     output_factor: float = 1.0
     replicas: int = 1
+    replica: int = 0
     exchange: int = 0
 
 
@@ -70,7 +71,7 @@ def changed(workload: Workload, load: Load) -> Workload:
     if load.exchange:
         workload = _exchanged(workload, load.exchange)
     if load.replicas > 1:
-        workload = _taken(workload, workload.arrival_order()[:: load.replicas], workload.arrival_us)
+        workload = _taken(workload, workload.arrival_order()[load.replica :: load.replicas], workload.arrival_us)
         if workload.concurrency:
             workload = replace(workload, concurrency=max(workload.concurrency // load.replicas, 1))
     if load.output_factor != 1.0:

@@ -16,6 +16,7 @@ from fastsim.errors import FastsimError
 VERBS = (
     "run",
     "sweep",
+    "recommend",
     "compare",
     "report",
     "calibrate",

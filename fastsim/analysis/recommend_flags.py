@@ -1,0 +1,63 @@
+"""Settings as flags of `vllm serve`, and the number of requests that can never preempt each other."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastsim.config import Config
+from fastsim.workload import Workload
+
+# vLLM 0.33.0, EngineArgs.add_cli_args
+VALUES = {
+    "engine.max_num_seqs": "--max-num-seqs",
+    "engine.max_num_batched_tokens": "--max-num-batched-tokens",
+    "engine.block_size": "--block-size",
+    "engine.long_prefill_token_threshold": "--long-prefill-token-threshold",
+    "engine.max_model_len": "--max-model-len",
+    "engine.policy": "--scheduling-policy",
+    "engine.watermark": "--watermark",
+    "engine.prefill_schedule_interval": "--prefill-schedule-interval",
+    "engine.num_gpu_blocks": "--num-gpu-blocks-override",
+}
+SWITCHES = {
+    "engine.enable_prefix_caching": "--{}enable-prefix-caching",
+    "engine.enable_chunked_prefill": "--{}enable-chunked-prefill",
+    "engine.scheduler_reserve_full_isl": "--{}scheduler-reserve-full-isl",
+}
+"""A flag that is turned off by a `no-` in front."""
+
+
+def serve_flags(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Flags of `vllm serve` for these settings, and the settings that have none (remedies that vLLM lacks)."""
+    flags, others = [], []
+    for key, value in settings.items():
+        if key in VALUES and value is not None:
+            flags += [VALUES[key], str(value)]
+        elif key in SWITCHES:
+            flags.append(SWITCHES[key].format("" if value else "no-"))
+        else:
+            others.append(f"{key} = {'none' if value is None else value}")
+    return flags, others
+
+
+def kv_safe_num_seqs(config: Config, workloads: Iterable[Workload]) -> int:
+    """The largest max_num_seqs that can never preempt with these requests: that many of the longest fit at once.
+
+    What prompts share is not counted as shared, and a request's last token needs no block.
+    """
+    usable = config.engine.usable_blocks
+    safe: int | None = None
+    for workload in workloads:
+        tokens = workload.prompt_tokens.astype(np.int64) + workload.output_tokens - 1
+        blocks = -(-np.minimum(tokens, config.engine.max_model_len) // config.engine.block_size)
+        longest_first = np.sort(blocks[blocks <= usable])[::-1]
+        fits = int(np.searchsorted(np.cumsum(longest_first), usable, side="right"))
+        safe = fits if safe is None else min(safe, fits)
+    return safe or 0
+
+
+def text_of(settings: Mapping[str, Any], names: Sequence[str] = ()) -> str:
+    """`max_num_seqs 64, max_num_batched_tokens 2048`."""
+    wanted = names or list(settings)
+    return ", ".join(f"{name.removeprefix('engine.')} {settings[name]}" for name in wanted)

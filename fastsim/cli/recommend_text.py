@@ -1,0 +1,277 @@
+"""A recommendation as text: the answer, why, what happens at the edge, and what else there is."""
+
+from typing import TYPE_CHECKING
+
+from fastsim.cli.tables import number, table, wrapped
+
+if TYPE_CHECKING:
+    from fastsim.analysis.recommend import Recommendation
+    from fastsim.analysis.recommend_slo import Interval, Outlook
+
+MOST = 10.0
+"""A gain beyond it is not told in digits: what is gained over serves next to nobody."""
+
+
+def recommendation_text(found: "Recommendation", price: float | None = None) -> str:
+    """Everything, in lines of at most 80 characters; `price` is what a replica's GPUs cost an hour."""
+    parts = [_answer(found), _price(found, price), _terms(found), _why(found), _edge(found), _beside(found)]
+    parts += [_rate(found, price), _replicas(found, price), _notes(found)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _answer(found: "Recommendation") -> str:
+    from fastsim.analysis.recommend_flags import serve_flags
+
+    best = found.best
+    seqs, tokens = best.numbers
+    numbers = f"max_num_seqs {seqs}, max_num_batched_tokens {tokens}"
+    others = [f"{name.removeprefix('engine.')} {value}" for name, value in best.labels.items() if not _is_number(name)]
+    numbers = ", ".join([numbers, *others])
+    slo = " and ".join(term.text for term in found.terms)
+    if not found.meets:
+        worst = best.outlook.worst_term
+        assert worst is not None
+        value = best.outlook.values_ms.mean(axis=0)[best.outlook.margins.mean(axis=0).argmin()]
+        reached = f"{number(float(value))} ms" if value == value else "not everyone is served"
+        first = f"No setting meets {slo}; nearest is {numbers}: {worst.name.upper()} p{worst.percentile} {reached}."
+    elif not found.terms:
+        first = f"Set {numbers}: the most requests per second (no SLO was given)."
+    else:
+        doubt = "" if best.outlook.sure else ", though not in every seed"
+        first = f"Set {numbers}: meets {slo}{doubt}."
+    goodput = _interval(_goodput(best.outlook))
+    offered = found.traffic.rate_per_s
+    against = f" of {number(offered)} offered" if offered is not None else ""
+    lines = [wrapped(first), f"  vllm serve MODEL {found.flags}"]
+    _, remedies = serve_flags(best.settings)
+    if remedies:
+        lines.append(wrapped(f"  which vLLM has no flag for here: {', '.join(remedies)}"))
+    what = "goodput" if found.terms else "throughput"
+    tokens_per_s = number(best.outlook.means["output_throughput_tok_per_s"])
+    lines.append(wrapped(f"  {what} {goodput} requests/s{against}, {tokens_per_s} output tokens/s", 4))
+    if not found.meets:
+        lines.append(_needed(found))
+    return "\n".join(lines)
+
+
+def _needed(found: "Recommendation") -> str:
+    """What it would take, where no setting will do."""
+    lines = []
+    if found.rate is not None:
+        lines.append(f"it is met up to {number(found.rate.rate_per_s)} requests/s")
+    elif found.traffic.rate_per_s is not None:
+        lines.append("it is met at no rate: the SLO asks for more than a lone request gets, or for shorter prompts")
+    enough = [relief.text for relief in found.reliefs if relief.outlook.meets]
+    if enough:
+        lines.append(f"it would be met with {' or '.join(enough)}")
+    if found.replicas is not None:
+        lines.append(f"{found.replicas.count} replicas would carry this load")
+    return "\n".join(wrapped(f"  needed: {line}", 4) for line in lines)
+
+
+def _price(found: "Recommendation", price: float | None) -> str:
+    from fastsim.analysis.recommend import cost_per_million
+
+    if price is None:
+        return ""
+    cost = cost_per_million(found.best.outlook, price)
+    return "" if cost is None else f"Cost: {cost:.4g} per million output tokens, at {price:g} an hour for each replica."
+
+
+def _terms(found: "Recommendation") -> str:
+    outlook = found.best.outlook
+    rows = []
+    for k, (term, margin) in enumerate(zip(found.terms, outlook.margin_intervals, strict=True)):
+        value = float(outlook.values_ms[:, k].mean())
+        name = f"{term.name.upper()} p{term.percentile}"
+        rows.append([name, value, term.bound_ms, _percent(margin.mean), _percent(margin.low), _percent(margin.high)])
+    if not rows:
+        return ""
+    return table(["SLO", "ms", "bound ms", "margin", "95 % from", "to"], rows)
+
+
+def _why(found: "Recommendation") -> str:
+    means = found.best.outlook.means
+    binding = found.binding
+    if binding is None:
+        text = "Why: nothing binds; a quarter more KV memory, compute, slots or budget would each change little."
+    else:
+        others = sorted((item for item in found.reliefs if item is not binding), key=lambda item: -item.gain)
+        text = f"Why: bound by {binding.name}: {binding.text} would give {_gains(found, binding)}"
+        text += f" ({others[0].text}: {_gains(found, others[0])})."
+    seqs, tokens = found.best.numbers
+    use = (
+        f"Here {number(means['running_mean'])} requests run on average and at most {means['running_peak']:.0f} "
+        f"of {seqs}, KV is {means['kv_use_mean']:.0%} used ({means['kv_use_peak']:.0%} at the peak), a step has "
+        f"{number(means['batch_tokens_mean'])} of {tokens:,} tokens, {_preempted(means)}."
+    )
+    rows = [
+        [
+            f"{item.key.removeprefix('engine.')} {item.value}",
+            float(item.outlook.goodput.mean()),
+            _signed(item.gain),
+            *_judged(item.outlook),
+        ]
+        for item in found.alternatives
+    ]
+    header = ["instead", "goodput", "change (95 %)", "margin", "SLO"]
+    return "\n".join([wrapped(text), wrapped(use), *([_table(found, header, rows)] if rows else [])])
+
+
+def _table(found: "Recommendation", header: list[str], rows: list[list[object]]) -> str:
+    """A table; without an SLO there is no margin, and goodput is throughput."""
+    if not found.terms:
+        kept = [k for k, name in enumerate(header) if name not in ("margin", "SLO")]
+        header = ["throughput" if header[k] == "goodput" else header[k] for k in kept]
+        rows = [[row[k] for k in kept] for row in rows]
+    return table(header, rows)
+
+
+def _preempted(means: dict[str, float]) -> str:
+    if means["preemptions"] == 0:
+        return "and nothing is preempted"
+    return f"and {number(means['preemptions'])} preemptions recompute {means['recomputed_share']:.1%} of the tokens"
+
+
+def _gains(found: "Recommendation", relief: object) -> str:
+    goodput = f"{relief.goodput_gain:+.1%} goodput"  # type: ignore[attr-defined]
+    if not found.terms:
+        return goodput
+    return f"{goodput} and {100 * relief.margin_gain:+.0f} points of margin"  # type: ignore[attr-defined]
+
+
+def _edge(found: "Recommendation") -> str:
+    rows = []
+    for name, outlook in found.risks:
+        overloaded = f"{outlook.overloaded:.0%}" if found.traffic.rate_per_s is not None else "-"
+        rows.append([name, float(outlook.goodput.mean()), *_judged(outlook), overloaded])
+    lines = [_table(found, ["load", "goodput", "margin", "SLO", "backlog grows"], rows)]
+    if found.risks[0][1].overloaded >= 0.5:
+        lines.append("The backlog grows already as given: a longer run would miss every bound.")
+    return "\n".join(lines)
+
+
+def _beside(found: "Recommendation") -> str:
+    rows = []
+    for name, option in (("runner-up", found.runner_up), ("current", found.current), ("KV-safe", found.kv_safe)):
+        if option is not None:
+            gain = found.best.gain_over(option)
+            seqs, tokens = option.numbers
+            outlook = option.outlook
+            rows.append([name, seqs, tokens, float(outlook.goodput.mean()), _signed(gain), *_judged(outlook)])
+    header = ["beside it", "seqs", "tokens", "goodput", "best gains (95 %)", "margin", "SLO"]
+    lines = [_table(found, header, rows)] if rows else []
+    lines.append(wrapped(_kv_safe(found)))
+    return "\n".join(lines)
+
+
+def _kv_safe(found: "Recommendation") -> str:
+    safe = found.kv_safe_num_seqs
+    if safe < 1:
+        return "KV-safe: not even one of the longest requests is sure of its memory."
+    text = f"KV-safe: up to max_num_seqs {safe} no request can ever be preempted"
+    if found.best.numbers[0] <= safe:
+        return f"{text}, so here none is."
+    if found.kv_safe is None:
+        return f"{text}."
+    gain = found.best.gain_over(found.kv_safe)
+    if found.meets and not found.kv_safe.outlook.meets:
+        return f"{text}, but keeping to it misses the SLO: not worth it."
+    if gain.low is not None and gain.low > 0:
+        lost = 1 - float(found.kv_safe.outlook.goodput.mean()) / float(found.best.outlook.goodput.mean())
+        what = "goodput" if found.terms else "throughput"
+        return f"{text}, but keeping to it costs {lost:.1%} of the {what}: not worth it."
+    return f"{text}; no difference in goodput is shown: worth keeping if latency must be steady."
+
+
+def _rate(found: "Recommendation", price: float | None) -> str:
+    rate = found.rate
+    if rate is None or not found.meets:
+        return ""
+    engine = rate.config.engine
+    text = (
+        f"Highest rate: {number(rate.rate_per_s)} requests/s meets the SLO (95 % interval {number(rate.low_per_s)} to "
+        f"{number(rate.high_per_s)}), with max_num_seqs {engine.max_num_seqs}, max_num_batched_tokens "
+        f"{engine.max_num_batched_tokens}; {rate.outlook.worst_term.name.upper() if rate.outlook.worst_term else ''} "
+        "gives way first."
+    )
+    return wrapped(text + _cost_there(rate.outlook, price))
+
+
+def _replicas(found: "Recommendation", price: float | None) -> str:
+    replicas = found.replicas
+    if replicas is None or not found.meets:
+        return ""
+    engine = replicas.config.engine
+    text = (
+        f"Replicas: {replicas.count} carry this load within the SLO (requests dealt in turn; worst margin "
+        f"{_percent(replicas.outlook.worst_margin)}), each with max_num_seqs {engine.max_num_seqs}, "
+        f"max_num_batched_tokens {engine.max_num_batched_tokens}"
+    )
+    if replicas.fewer is not None:
+        text += f"; {replicas.count - 1} miss it ({_percent(replicas.fewer.worst_margin)})"
+    return wrapped(text + "." + _cost_there(replicas.outlook, price))
+
+
+def _cost_there(outlook: "Outlook", price: float | None) -> str:
+    from fastsim.analysis.recommend import cost_per_million
+
+    cost = None if price is None else cost_per_million(outlook, price)
+    return "" if cost is None else f" That is {cost:.4g} per million output tokens."
+
+
+def _notes(found: "Recommendation") -> str:
+    lines = [f"note: {note}" for note in found.notes]
+    unservable = found.best.outlook.means["unservable"]
+    if unservable > 0:
+        lines.append(f"note: {unservable:.0f} requests can never fit and count as missed: `fastsim check` names them")
+    if found.meets and found.best.outlook.sure is False:
+        lines.append("note: a margin's interval includes 0; --seeds 32 would tell, or a tighter SLO leave room")
+    lines.append(
+        f"{found.runs} simulations in {found.seconds:.1f} s: {found.search_runs} to search {found.grid_size:,} "
+        f"settings, then {found.seeds} fresh seeds of {found.traffic.num_requests:,} requests each"
+    )
+    return "\n".join(wrapped(line) for line in lines)
+
+
+def _is_number(name: str) -> bool:
+    return name in ("engine.max_num_seqs", "engine.max_num_batched_tokens")
+
+
+def _goodput(outlook: "Outlook") -> "Interval":
+    from fastsim.analysis.recommend_slo import Interval
+
+    return Interval.of(outlook.goodput)
+
+
+def _interval(interval: "Interval") -> str:
+    if interval.low is None or interval.high is None:
+        return number(interval.mean)
+    return f"{number(interval.mean)} ({number(interval.low)} to {number(interval.high)})"
+
+
+def _signed(interval: "Interval") -> str:
+    if interval.mean != interval.mean:
+        return "-"
+    if interval.low is None or interval.high is None:
+        return _change(interval.mean)
+    return f"{_change(interval.mean)} ({_change(interval.low)} to {_change(interval.high)})"
+
+
+def _change(share: float) -> str:
+    if share > MOST:
+        return f"> {MOST:.0%}"
+    return f"{share:+.0%}" if abs(share) >= 1 else f"{share:+.1%}"
+
+
+def _percent(value: float | None) -> str:
+    if value is None or value != value:
+        return "-"
+    return "< -300 %" if value < -3 else f"{100 * value:.0f} %"
+
+
+def _judged(outlook: "Outlook") -> tuple[str, str]:
+    if not outlook.terms:
+        return "-", "-"
+    verdict = "meets" if outlook.meets else "misses"
+    return _percent(outlook.worst_margin), verdict if outlook.sure else f"{verdict}?"
