@@ -52,8 +52,8 @@ class Job:
 class Task:
     """A part to compute, or its rows from `first` to before `stop`.
 
-    `alone`: run one configuration at a time and announce each, to find out which one kills workers. `skip`: those
-    that are known to, and become rows of status `error` unrun.
+    `alone`: build one workload and run one configuration at a time, and announce each, to find out which one kills
+    workers. `skip`: those that are known to, and become rows of status `error` unrun (see `building`).
     """
 
     part: Part
@@ -66,6 +66,11 @@ class Task:
     def end(self) -> int:
         """The row of the part before which this task ends."""
         return self.part.rows if self.stop is None else self.stop
+
+
+def building(workload_index: int) -> int:
+    """What stands for the building of a workload, where the number of a configuration stands for its run."""
+    return -1 - workload_index
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,8 @@ class PartRun:
     job, plan, task
         The sweep, the cache of workloads that this worker keeps, and what to do.
     announce
-        Called with each configuration before it runs, if it runs alone.
+        Called with each configuration before it runs, if it runs alone, and with `building` before its workload is
+        built.
     asked_to_share
         Says whether somebody waits for a share of this task.
     pace
@@ -204,8 +210,15 @@ class PartRun:
     def _run_group(self, start: int, stop: int, row: int) -> None:
         """Run neighbours that share a workload; if they fail together, one by one."""
         grid = self.job.grid
+        index = grid.workload_index(start)
+        if building(index) in self.task.skip:
+            self.workload_ids += [None] * (stop - start)
+            self.errors.update(dict.fromkeys(range(start, stop), "its workload keeps killing workers"))
+            return
+        if self.task.alone:
+            self.announce(building(index))
         try:
-            workload = self.plan.build(grid.workload_config(grid.workload_index(start)))
+            workload = self.plan.build(grid.workload_config(index))
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - it becomes rows of status error, and is reported with them
