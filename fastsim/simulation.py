@@ -85,6 +85,8 @@ class Result:
         columns: dict[str, Any] = {"request": np.arange(self.workload.num_requests)}
         for name in ("prompt_tokens", "output_tokens", "priority", "prefix_group", "prefix_tokens"):
             columns[name] = getattr(self.workload, name)
+        if self.workload.request_class is not None:
+            columns["class"] = np.array(self.workload.class_names)[self.workload.request_class]
         columns |= self.requests._asdict()
         names = {int(status): status.name.lower() for status in Status}
         never = [name for name in RequestLog._fields if name.endswith("_us") or name == "prefix_hit_tokens_first"]

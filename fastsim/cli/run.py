@@ -110,6 +110,10 @@ def command(
     if workload.report.unusable:
         typer.echo(f"note: {unusable_rows(workload.report)}", err=True)
     text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started)
+    if workload.request_class is not None:
+        from fastsim.cli.classes import classes_text
+
+        text += "\n\n" + classes_text(result)
     if beside is not None:
         from fastsim.cli.beside import beside_text
 

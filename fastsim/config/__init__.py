@@ -4,20 +4,22 @@
 `MetricsConfig` and `SloConfig`. Times carry their unit in the name.
 """
 
+from fastsim.config.classes import ClassArrivalConfig, ClassConfig, ClassesConfig
 from fastsim.config.derived import resolved, with_values
 from fastsim.config.engine import EngineConfig
 from fastsim.config.keys import KEYS, Key, find_key
 from fastsim.config.models import Config, LatencyConfig, MetricsConfig, RunConfig, SloConfig
 from fastsim.config.rules import EFFECTS, RULES, Rule, check_rules
 from fastsim.config.spec import Layer, Spec, load_config, load_spec, spec_from_mapping
-from fastsim.config.workload import (
+from fastsim.config.workload import WorkloadConfig
+from fastsim.config.workload_parts import (
     ArrivalConfig,
     LengthConfig,
     MaxTokensConfig,
     PrefixConfig,
     PriorityConfig,
+    SessionConfig,
     ThinkConfig,
-    WorkloadConfig,
 )
 
 __all__ = [
@@ -25,6 +27,9 @@ __all__ = [
     "KEYS",
     "RULES",
     "ArrivalConfig",
+    "ClassArrivalConfig",
+    "ClassConfig",
+    "ClassesConfig",
     "Config",
     "EngineConfig",
     "Key",
@@ -37,6 +42,7 @@ __all__ = [
     "PriorityConfig",
     "Rule",
     "RunConfig",
+    "SessionConfig",
     "SloConfig",
     "Spec",
     "ThinkConfig",

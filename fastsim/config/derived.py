@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastsim.config.classes import part_of
 from fastsim.config.models import Config
 
 DEFAULT_LENGTHS: dict[str, dict[str, Any]] = {
@@ -113,7 +114,7 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
 
 def _updated(model: Any, tree: Mapping[str, Any]) -> Any:
     update = {
-        name: _updated(getattr(model, name), value) if isinstance(value, dict) else value
+        name: _updated(part_of(model, name), value) if isinstance(value, dict) else value
         for name, value in tree.items()
     }
     return model.model_copy(update=update)

@@ -2,8 +2,8 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from textwrap import dedent
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from fastsim.config.classes import ClassConfig, is_class_name
 from fastsim.config.model import Model, describe, shown, shown_name, suggestion
 from fastsim.config.models import Config
 from fastsim.errors import InputError
@@ -120,11 +121,76 @@ def _leaves(model: type[BaseModel], prefix: str) -> Iterator[Key]:
             yield Key(prefix + name, model, field)
 
 
-KEYS: dict[str, Key] = {key.name: key for key in _leaves(Config, "")}
-"""Every key of the configuration, in the order of the models."""
+def _sections(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name[:end] for name in names for end, letter in enumerate(name) if letter == ".")
 
-SECTIONS = frozenset(name[:end] for name in KEYS for end, letter in enumerate(name) if letter == ".")
+
+CLASSES = "workload.classes"
+CLASS_KEYS: dict[str, Key] = {key.name: key for key in _leaves(ClassConfig, "")}
+"""Every key of a class of requests, below `workload.classes.NAME.`."""
+CLASS_SECTIONS = _sections(CLASS_KEYS)
+
+
+def split_class(name: str) -> tuple[str, str] | None:
+    """Name of the class and key in it of `workload.classes.NAME.KEY`; None when it is something else."""
+    if not name.startswith(CLASSES + "."):
+        return None
+    chosen, _, key = name.removeprefix(CLASSES + ".").partition(".")
+    return (chosen, key) if is_class_name(chosen) else None
+
+
+class _Keys(dict[str, Key]):
+    """The keys that every configuration has; those of classes are made when they are asked for."""
+
+    def __missing__(self, name: str) -> Key:
+        found = split_class(name)
+        if found is None or found[1] not in CLASS_KEYS:
+            raise KeyError(name)
+        return _class_key(name, found[1])
+
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name):
+            return True
+        found = split_class(name) if isinstance(name, str) else None
+        return found is not None and found[1] in CLASS_KEYS
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+@cache
+def _class_key(name: str, key: str) -> Key:
+    return replace(CLASS_KEYS[key], name=name)
+
+
+KEYS: dict[str, Key] = _Keys({key.name: key for key in _leaves(Config, "")})
+"""Every key of the configuration by its dotted name, in the order of the models.
+
+The keys of classes of requests (`workload.classes.NAME.KEY`) are found in it for any name, but not listed.
+"""
+
+SECTIONS = _sections(KEYS)
 """Every table of a spec: `engine`, `workload`, `workload.arrival`, ..."""
+
+
+def is_section(name: str) -> bool:
+    """Whether a dotted name is a table of a spec, classes of requests included."""
+    found = split_class(name)
+    return name in SECTIONS or name == CLASSES or (found is not None and found[1] in ("", *CLASS_SECTIONS))
+
+
+def is_trace(name: str) -> bool:
+    """Whether a key names a file of recorded requests."""
+    found = split_class(name)
+    return name == "workload.trace" or (found is not None and found[1] == "trace")
+
+
+def class_keys(config: Config) -> list[str]:
+    """The keys of the classes that a configuration has."""
+    return [f"{CLASSES}.{name}.{key}" for name in config.workload.classes.names for key in CLASS_KEYS]
 
 
 def find_key(name: str, source: str) -> Key:
@@ -137,7 +203,23 @@ def find_key(name: str, source: str) -> Key:
     """
     if name in KEYS:
         return KEYS[name]
+    if name.startswith(CLASSES):
+        raise InputError(f"{source}: {_class_fault(name)}")
     if name in SECTIONS:
         first = next(key for key in KEYS if key.startswith(name + "."))
         raise InputError(f"{source}: {name} is a table, but one of its keys was expected, such as {first}")
     raise InputError(f"{source}: {shown_name(name)} is not a key{suggestion(name, list(KEYS))}")
+
+
+def _class_fault(name: str) -> str:
+    """What is wrong with a name below `workload.classes`."""
+    chosen, _, key = name.removeprefix(CLASSES).removeprefix(".").partition(".")
+    example = f"{CLASSES}.{chosen if is_class_name(chosen) else 'chat'}.share"
+    if not is_class_name(chosen):
+        return (
+            f"{shown_name(name)} is not a key: a class is named by small letters, digits and _, and not by a word of "
+            f"the models such as copy; {example} would be one"
+        )
+    if key in ("", *CLASS_SECTIONS):
+        return f"{name} is a table, but one of its keys was expected, such as {example}"
+    return f"{shown_name(name)} is not a key{suggestion(key, list(CLASS_KEYS))}"

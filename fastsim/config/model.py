@@ -92,6 +92,9 @@ def shown(value: object) -> str:
 
 def describe_field(model: type[BaseModel], location: list[str]) -> str:
     """What the field at a pydantic error location accepts."""
+    inner = getattr(model, "extra_model", None)
+    if inner is not None and location[0] not in model.model_fields:  # a model whose fields are named by the user
+        return describe_field(inner, location[1:]) if len(location) > 1 else "a table"
     field = model.model_fields[location[0]]
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
         return describe_field(field.annotation, location[1:]) if len(location) > 1 else "a table"

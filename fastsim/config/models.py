@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from fastsim.config.classes import part_of
 from fastsim.config.engine import EngineConfig
 from fastsim.config.engine_rlt import RltLatency
 from fastsim.config.model import Coefficient, Duration, Model, Pause, a_list, type_integer
@@ -87,5 +88,5 @@ class Config(Model):
         """The value of a dotted key."""
         part: Any = self
         for name in key.split("."):
-            part = getattr(part, name)
+            part = part_of(part, name)
         return part

@@ -11,6 +11,7 @@ from typing import Any
 from fastsim.config.derived import default_arrival, default_queue_order
 from fastsim.config.model import shown
 from fastsim.config.models import Config
+from fastsim.config.rules_classes import class_rules
 from fastsim.config.rules_engines import FAMILY_EFFECTS, FAMILY_RULES
 from fastsim.errors import InputError
 
@@ -222,15 +223,20 @@ RUN_RULES = (
 RULES: tuple[Rule, ...] = (*ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES)
 
 
+def rules_of_classes(names: Sequence[str]) -> list[Rule]:
+    """The rules of classes of requests with these names."""
+    return [Rule(*parts) for parts in class_rules(names, WORKLOAD_RULES)]
+
+
 def check_rules(config: Config, source: str = "configuration", rules: Sequence[Rule] = RULES) -> None:
-    """Refuse a configuration whose keys contradict each other.
+    """Refuse a configuration whose keys contradict each other; rules of the classes that it has come on top.
 
     Raises
     ------
     InputError
         The first rule that does not hold, as a sentence.
     """
-    for rule in rules:
+    for rule in (*rules, *rules_of_classes(config.workload.classes.names)):
         if fault := rule.fault([config.value(key) for key in rule.keys]):
             raise InputError(f"{source}: {fault}")
 

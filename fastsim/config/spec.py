@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.config.derived import with_values
-from fastsim.config.keys import KEYS, SECTIONS, find_key
+from fastsim.config.keys import CLASSES, KEYS, find_key, is_section, is_trace
 from fastsim.config.model import printable, shown, shown_name
 from fastsim.config.models import Config
 from fastsim.config.rules import check_rules
@@ -201,9 +201,12 @@ def flat(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, A
     out: dict[str, Any] = {}
     for name, value in table.items():
         path = prefix + str(name)
-        if path in SECTIONS:
+        if is_section(path):
             if not isinstance(value, Mapping):
-                raise InputError(f"{source}: {path} = {shown(value)}, but a table was expected")
+                example = f" of tables by name, such as [{CLASSES}.chat]," if path == CLASSES else ""
+                raise InputError(f"{source}: {path} = {shown(value)}, but a table{example} was expected")
+            if not value and path.startswith(CLASSES + "."):
+                raise InputError(f"{source}: {path} is empty, but at least one key was expected, such as share = 1")
             found = flat(value, source, path + ".")
         else:
             found = {find_key(path, source).name: value}
@@ -216,4 +219,4 @@ def flat(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, A
 
 def resolved_path(name: str, value: Any, folder: Path) -> Any:
     """A value as it is kept: file names hold for the folder of the file that gives them."""
-    return str((folder / value).absolute()) if name == TRACE and value is not None else value
+    return str((folder / value).absolute()) if is_trace(name) and value is not None else value

@@ -6,6 +6,8 @@ from math import prod
 from typing import Any
 
 from fastsim.config import EFFECTS, RULES, Config
+from fastsim.config.keys import CLASSES, split_class
+from fastsim.config.rules import rules_of_classes
 from fastsim.config.spec import TRACE
 from fastsim.errors import InputError
 from fastsim.grid.digits import Digit
@@ -22,10 +24,14 @@ def check_grid(base: Config, digits: Sequence[Digit], source: str) -> None:
     InputError
         The first rule or trace that fails, with the values that break it.
     """
-    for rule in RULES:
+    for rule in (*RULES, *rules_of_classes(class_names(base, digits))):
         for values in combinations(base, digits, rule.keys, source):
             if fault := rule.fault(values):
                 raise InputError(f"{source}: {fault}")
+    for name in class_names(base, digits):
+        for (path,) in combinations(base, digits, (f"{CLASSES}.{name}.trace",), source):
+            if path is not None:
+                load_trace(path)
     for path, count in combinations(base, digits, (TRACE, "workload.num_requests"), source):
         if path is not None:
             rows = len(load_trace(path).arrival_us)
@@ -34,6 +40,12 @@ def check_grid(base: Config, digits: Sequence[Digit], source: str) -> None:
                     f"{source}: workload.num_requests = {count}, but at most {rows} was expected: "
                     f"{path} has no more usable rows"
                 )
+
+
+def class_names(base: Config, digits: Sequence[Digit]) -> list[str]:
+    """Names of all classes of requests in a grid, those that only an axis makes included."""
+    swept = [found[0] for digit in digits for key in digit.settings if (found := split_class(key)) is not None]
+    return sorted({*base.workload.classes.names, *swept})
 
 
 def idle_axes(base: Config, digits: Sequence[Digit], source: str) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import PurePath
 from typing import Any
 
 from fastsim.config import Key
+from fastsim.config.keys import is_trace
 from fastsim.config.model import shown
-from fastsim.config.spec import TRACE
 from fastsim.errors import InputError
 
 MAX_AXIS_VALUES = 1_000_000
@@ -51,7 +51,7 @@ def key_digit(values: Mapping[str, Sequence[Any]]) -> Digit:
 
 def labels(key: str, values: Sequence[Any]) -> Sequence[Any]:
     """What rows show for the values of a key: scalars as they are, lists as text, files by their last parts."""
-    if key == TRACE:
+    if is_trace(key):
         return _short_paths([str(value) for value in values])
     if isinstance(values, range):
         return values

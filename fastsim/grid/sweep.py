@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.config import KEYS, Config, Spec, find_key
+from fastsim.config.keys import is_trace
 from fastsim.config.model import shown, shown_name, suggestion
-from fastsim.config.spec import TRACE, Layer, flat, parse_value, resolved_path
+from fastsim.config.spec import Layer, flat, parse_value, resolved_path
 from fastsim.errors import InputError
 from fastsim.grid.digits import MAX_DIGIT, Axis, Digit, axis_values, key_digit
 
@@ -87,7 +88,7 @@ def _table(layer: Layer, name: str) -> Mapping[str, Any]:
 
 def _values(key: str, raw: object, layer: Layer) -> Sequence[Any]:
     values = axis_values(KEYS[key], raw, layer.source)
-    return [resolved_path(key, value, layer.folder) for value in values] if key == TRACE else values
+    return [resolved_path(key, value, layer.folder) for value in values] if is_trace(key) else values
 
 
 def _zips(sweep: Sweep, layer: Layer) -> list[dict[str, Sequence[Any]]]:

@@ -10,6 +10,7 @@ from fastsim.config import Config, WorkloadConfig, check_rules, resolved
 from fastsim.config.rules import WORKLOAD_RULES
 from fastsim.errors import InputError
 from fastsim.workload import shapes, synthetic
+from fastsim.workload.classes import build_classes
 from fastsim.workload.draws import STREAMS, Draws
 from fastsim.workload.prefix_tree import PrefixTree
 from fastsim.workload.trace import Trace, Window, load_trace, noted
@@ -46,7 +47,7 @@ class WorkloadPlan:
         if config in self._workloads:
             self._workloads.move_to_end(config)
             return self._workloads[config]
-        workload = self._build(_complete(config.model_copy(update={"seed": 0})), config.seed)
+        workload = self._mixed(config) if config.classes.names else self._single(config, config.seed)
         self._workloads[config] = workload
         if len(self._workloads) > self.kept:
             self._workloads.popitem(last=False)
@@ -61,6 +62,13 @@ class WorkloadPlan:
                 self._draws.popitem(last=False)
         self._draws.move_to_end(key)
         return self._draws[key]
+
+    def _single(self, config: WorkloadConfig, seed: int) -> Workload:
+        return self._build(_complete(config.model_copy(update={"seed": 0})), seed)
+
+    def _mixed(self, config: WorkloadConfig) -> Workload:
+        check_rules(Config(workload=config), "workload", WORKLOAD_RULES)
+        return build_classes(config, self._single)
 
     def _build(self, config: WorkloadConfig, seed: int) -> Workload:
         trace = None if config.trace is None else wanted_rows(config, seed)

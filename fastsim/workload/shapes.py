@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.config.workload import ArrivalConfig, SessionConfig
+from fastsim.config.workload_parts import ArrivalConfig, SessionConfig
 from fastsim.workload.draws import Draws, Floats
 from fastsim.workload.prefix_tree import PrefixTree
 from fastsim.workload.workload import INT32_MAX, Int32Array, Int64Array

@@ -77,6 +77,9 @@ class Workload:
     `groups` is the tree of prefix groups (`PrefixTree`): a group's prefix begins with that of its parent, and
     `prefix_group` is the last group of the chain that a prompt begins with. Without a tree every group stands alone.
 
+    `class_names` are those of the classes that were mixed (`workload.classes`), and `request_class` is the index of
+    each request's among them (int32, shape (num_requests,)); None without classes. They are no part of `workload_id`.
+
     `concurrency` is 0 in an open loop. In a closed loop of N clients the first N requests arrive at their
     `arrival_us`, and each later one, in index order, when a client is free and has thought for `think_us`.
     """
@@ -92,6 +95,8 @@ class Workload:
     groups: PrefixTree
     concurrency: int = 0
     report: Report = Report()
+    class_names: tuple[str, ...] = ()
+    request_class: Int32Array | None = None
 
     def __post_init__(self) -> None:
         """Make every array read-only: kernels are compiled for such arrays, others would compile them anew."""
@@ -137,7 +142,7 @@ class Workload:
             "think_us": think_us,
         }
         count = len(np.atleast_1d(np.asarray(arrival_us)))
-        columns = {name: _column(name, values, count) for name, values in given.items()}
+        columns: dict[str, Any] = {name: _column(name, values, count) for name, values in given.items()}
         total = columns["prompt_tokens"].astype(np.int64) + columns["output_tokens"]
         if count and int(total.max()) > INT32_MAX:
             worst = int(total.argmax())
