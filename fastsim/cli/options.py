@@ -23,6 +23,10 @@ Axes = Annotated[
     list[str] | None,
     typer.Option("--axis", metavar="KEY=V1,V2,...", help="Sweep a key over these values.", show_default=False),
 ]
+VllmVersion = Annotated[
+    str | None,
+    typer.Option("--vllm-version", metavar="X.Y.Z", help="Rules and defaults of this vLLM: sets engine.name."),
+]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A sweep's folder.")]
 TensorParallel = Annotated[
     int | None,
@@ -40,3 +44,14 @@ Assume = Annotated[
         show_default=False,
     ),
 ]
+
+
+def with_version(sets: list[str] | None, version: str | None) -> list[str]:
+    """Settings for `--set`, those first that a vLLM version stands for; what `--set` says itself is left out."""
+    if version is None:
+        return list(sets or [])
+    from fastsim.config import version_settings
+
+    said = {text.partition("=")[0].strip() for text in sets or []}
+    settings = {key: str(value).lower() for key, value in version_settings(version).items() if key not in said}
+    return [*(f"{key}={value}" for key, value in settings.items()), *(sets or [])]

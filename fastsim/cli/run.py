@@ -34,6 +34,7 @@ def command(
     tensor_parallel: options.TensorParallel = None,
     gpu_memory_utilization: options.Utilization = None,
     assume: options.Assume = None,
+    vllm_version: options.VllmVersion = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every metric as one JSON object.")] = False,
     requests: Annotated[
         Path | None, typer.Option("--requests", metavar="OUT.parquet", help="Store what became of each request.")
@@ -65,7 +66,7 @@ def command(
     started = time.perf_counter()
     if repeat < 1:
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
-    settings = [*(sets or []), *([f"workload.trace={trace}"] if trace is not None else [])]
+    settings = [*options.with_version(sets, vllm_version), *([f"workload.trace={trace}"] if trace is not None else [])]
     settings = preset_settings(
         source,
         settings,

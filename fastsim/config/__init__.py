@@ -11,6 +11,7 @@ from fastsim.config.keys import KEYS, Key, find_key
 from fastsim.config.models import Config, LatencyConfig, MetricsConfig, RunConfig, SloConfig
 from fastsim.config.rules import EFFECTS, RULES, Rule, check_rules
 from fastsim.config.spec import Layer, Spec, load_config, load_spec, spec_from_mapping
+from fastsim.config.vllm_versions import engine_for_vllm_version, version_settings
 from fastsim.config.workload import WorkloadConfig
 from fastsim.config.workload_parts import (
     ArrivalConfig,
@@ -48,10 +49,12 @@ __all__ = [
     "ThinkConfig",
     "WorkloadConfig",
     "check_rules",
+    "engine_for_vllm_version",
     "find_key",
     "load_config",
     "load_spec",
     "resolved",
     "spec_from_mapping",
+    "version_settings",
     "with_values",
 ]
