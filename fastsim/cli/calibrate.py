@@ -16,6 +16,7 @@ def command(
         Path, typer.Argument(metavar="RUN", help="A file of measured requests, or a folder with requests.jsonl.")
     ],
     sets: options.Sets = None,
+    vllm_version: options.VllmVersion = None,
     train_fraction: Annotated[
         float, typer.Option("--train-fraction", metavar="F", help="Fit the first share F of requests, judge the rest.")
     ] = 1.0,
@@ -53,7 +54,7 @@ def command(
         raise InputError(f"--bootstrap {bootstrap} and --seed {seed}, but integers of at least 0 were expected")
     found = calibrate(
         run,
-        sets or [],
+        options.with_version(sets, vllm_version),
         format=format_name,
         train_fraction=train_fraction,
         model=model,

@@ -26,6 +26,7 @@ def command(
         str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
     ] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="G", help="See --model.")] = None,
+    vllm_version: options.VllmVersion = None,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file.")] = None,
     rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Poisson arrivals per second.")] = None,
     concurrency: Annotated[
@@ -82,7 +83,7 @@ def command(
     settings |= load_settings(rate, prompt, output, trace=trace is not None, concurrency=concurrency, preset=model)
     found = recommend(
         source,
-        merged(sets or [], settings),
+        merged(options.with_version(sets, vllm_version), settings),
         axes or [],
         model=model,
         gpu=gpu,
