@@ -82,7 +82,7 @@ def inflict(target: Target, work: Path, rng: random.Random, count: int, say: Cal
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(work / "calm", out, symlinks=True)
         if rng.random() < 0.5:
-            _forget_some(target, out, rng)
+            forget_some(target, out, rng)
         damaged = _damage(out, rng, counts)
         intact = {index: stamp for index, stamp in _stamps_of_good(target, out).items() if index in known_parts(out)}
         try:
@@ -102,7 +102,7 @@ def inflict(target: Target, work: Path, rng: random.Random, count: int, say: Cal
     return counts
 
 
-def _forget_some(target: Target, out: Path, rng: random.Random) -> None:
+def forget_some(target: Target, out: Path, rng: random.Random) -> None:
     """As if the sweep had been interrupted: parts from some point on are gone, from the journal too."""
     with SweepFolder(out, target.grid, target.grid.select(limit=target.limit)) as folder:
         keep = rng.randrange(1, len(folder.records))
@@ -155,7 +155,7 @@ def cut_everywhere(target: Target, work: Path, step: int, say: Callable[[str], N
     for name, key in (("manifest.json", "manifest_cuts"), ("parts.jsonl", "journal_cuts")):
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(work / "calm", out)
-        _forget_some(target, out, random.Random(1))
+        forget_some(target, out, random.Random(1))
         done = set(known_parts(out))
         whole = {path: path.read_bytes() for path in (out / "manifest.json", out / "parts.jsonl")}
         for length in range(0, len(whole[out / name]), step):

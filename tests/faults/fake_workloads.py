@@ -1,4 +1,4 @@
-"""Stands in for `fastsim.simulation`, as `tests.fake_simulation` does, where building some workloads kills the worker."""
+"""Stands in for `fastsim.simulation`, as `tests.fake_simulation` does; building some workloads kills the worker."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The sweep that is tormented: started as a user starts it, and compared byte for byte with one that nothing happened to."""
+"""The sweep that is tormented: started as a user starts it, compared byte for byte with one that ran in peace."""
 
 import hashlib
 import os
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +62,11 @@ class Target:
             raise FaultError(f"the undisturbed sweep stored {result.rows} of {limit} rows: {result.errors}")
         return cls(spec, grid, limit, hashes(calm), result.seconds)
 
-    def start(self, out: Path, workers: int, *prefix: str, **options: object) -> "subprocess.Popen[str]":
-        """`fastsim sweep` in a session of its own; `prefix` is a command that runs it."""
-        command = [*prefix, sys.executable, "-m", "fastsim", "sweep", str(self.spec), "--out", str(out)]
+    def start(
+        self, out: Path, workers: int, *, extra: Sequence[str] = (), **options: object
+    ) -> "subprocess.Popen[str]":
+        """`fastsim sweep` in a session of its own, with `extra` options."""
+        command = [sys.executable, "-m", "fastsim", "sweep", str(self.spec), "--out", str(out), *extra]
         command += ["--limit", str(self.limit), "--workers", str(workers)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **pipes, **options)  # type: ignore[call-overload,no-any-return]
