@@ -18,7 +18,7 @@ from fastsim.grid.check import check_grid, idle_axes
 from fastsim.grid.columns import Columns, Encode
 from fastsim.grid.digits import Axis, Digit
 from fastsim.grid.export import spec_text
-from fastsim.grid.selection import MAX_RANGES, PartPlan, Selection, spread_picks
+from fastsim.grid.selection import PartPlan, Selection, chosen
 from fastsim.grid.sweep import read_sweep
 
 Int32Array = npt.NDArray[np.int32]
@@ -229,12 +229,13 @@ class Grid:
                 raise InputError(f"{name} {count}, but an integer of at least 1 was expected")
         if limit is not None and sample is not None:
             raise InputError(f"--limit {limit} and --sample {sample} are both given, but one of them was expected")
+        name = "all"
         if sample is not None and sample < self.size:
-            ranges, name = self._sampled(sample), f"sample {sample}"
+            name = f"sample {sample}"
         elif limit is not None and limit < self.size:
-            ranges, name = np.array([[0, limit]], np.int64), f"limit {limit}"
-        else:
-            ranges, name = np.array([[0, self.size]], np.int64), "all"
+            name = f"limit {limit}"
+        seed = self.spec_hash if sample is not None else ""
+        ranges = chosen(name, self.size, self.configs_per_workload, seed)
         selected = int((ranges[:, 1] - ranges[:, 0]).sum())
         rows = rows_per_part or min(max(selected // 64, 64), 16_384)
         if name.startswith("sample"):
@@ -258,19 +259,6 @@ class Grid:
         """Start and stop of every part of the whole grid, in order, made one at a time."""
         plan = self.select(rows_per_part=rows_per_part).plan
         return (plan.bounds(part) for part in range(plan.count))
-
-    def _sampled(self, count: int) -> Int64Array:
-        seed = int(self.spec_hash, 16)
-        length = self.configs_per_workload
-        if (ranges := count if count < length else count // length) > MAX_RANGES:
-            raise InputError(
-                f"--sample {count} picks {ranges} places of the grid, but at most {MAX_RANGES} were expected"
-            )
-        if count < length:
-            picks = spread_picks(self.size, count, seed)
-            return np.stack([picks, picks + 1], axis=1)
-        starts = spread_picks(self.num_workloads, count // length, seed) * length
-        return np.stack([starts, starts + length], axis=1)
 
 
 def _listed(values: Sequence[Any]) -> Any:

@@ -153,6 +153,23 @@ class Selection:
         return range(first + (shard - 1 - first) % of, last + 1, of)
 
 
+def chosen(name: str, size: int, configs_per_workload: int, spec_hash: str) -> Int64Array:
+    """The index ranges that a selection's name stands for: `all`, `limit N`, `sample N`."""
+    kind, _, number = name.partition(" ")
+    if kind == "all":
+        return np.array([[0, size]], np.int64)
+    if kind == "limit":
+        return np.array([[0, int(number)]], np.int64)
+    count, seed = int(number), int(spec_hash, 16)
+    if (ranges := count if count < configs_per_workload else count // configs_per_workload) > MAX_RANGES:
+        raise InputError(f"--sample {count} picks {ranges} places of the grid, but at most {MAX_RANGES} were expected")
+    if count < configs_per_workload:
+        picks = spread_picks(size, count, seed)
+        return np.stack([picks, picks + 1], axis=1)
+    starts = spread_picks(size // configs_per_workload, ranges, seed) * configs_per_workload
+    return np.stack([starts, starts + configs_per_workload], axis=1)
+
+
 def spread_picks(total: int, count: int, seed: int) -> Int64Array:
     """`count` distinct indices below `total`, ascending: a hash of `seed` picks one in each of `count` equal strata."""
     quotient, remainder = divmod(total, count)

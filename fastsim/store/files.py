@@ -1,7 +1,9 @@
 """Files that appear whole or not at all, and survive a power failure once they have appeared."""
 
+import ctypes
 import json
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2b
@@ -29,6 +31,33 @@ def write_whole(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under another name; a copy where the file system knows no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        write_whole(target, source.read_bytes())
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two folders beside each other change places: in one step where Linux and the file system can.
+
+    Elsewhere in three, `other` being called as `one` with `.old` meanwhile: killed in between, there is no `other`.
+    """
+    if _exchange_at_once(one, other):
+        return
+    third = one.with_name(one.name + ".old")
+    other.rename(third)
+    one.rename(other)
+    third.rename(one)
+
+
+def _exchange_at_once(one: Path, other: Path) -> bool:
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), swap) == 0
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,9 +5,10 @@ counts as done only if one of the two knows it and the file has that checksum; e
 """
 
 import json
+import os
+import shutil
 from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import asdict
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,9 @@ from fastsim.store.files import checksum, remove_leftovers, sealed, unsealed, wr
 from fastsim.store.lock import FolderLock
 from fastsim.store.manifest import Manifest, PartRecord, differences, read_manifest, read_record
 
-OWN_NAMES = {"manifest.json", "parts.jsonl", "spec.toml", "parts", ".lock"}
+SPARE = ".compact"
+"""Folder in which compaction makes files, or leaves the old ones for the moment it takes to remove them."""
+OWN_NAMES = {"manifest.json", "parts.jsonl", "spec.toml", "parts", ".lock", SPARE, f"{SPARE}.old"}
 """What a sweep's folder holds."""
 
 
@@ -34,13 +37,71 @@ def write_part(folder: Path, part: Part, data: bytes) -> PartRecord:
 
 
 def known_parts(folder: Path) -> dict[int, PartRecord]:
-    """Parts that the manifest or the journal knows; whether their files are intact is another question."""
+    """What the manifest or the journal knows to be in each file, by its first part.
+
+    Around a compaction a file may be known twice, as one part and as several: its size decides. Whether files are
+    intact is another question.
+    """
     manifest = read_manifest(folder)
-    known = {record.part: record for record in manifest.part_records()} if manifest is not None else {}
+    claims: dict[int, list[PartRecord]] = {}
+    for record in manifest.part_records() if manifest is not None else []:
+        claims.setdefault(record.part, []).append(record)
     for line in _journal_lines(folder):
-        if (record := read_record(line)) is not None:
-            known[record.part] = record
-    return known
+        if (known := read_record(line)) is not None:
+            claims.setdefault(known.part, []).append(known)
+    records = [_fitting(folder, part, several) for part, several in sorted(claims.items())]
+    kept: dict[int, PartRecord] = {}
+    covered = -1
+    for record in records:
+        if record.part > covered:  # else it was merged into the file before
+            kept[record.part] = record
+            if len(record.covers) > 1:
+                covered = record.covers[-1]
+    return kept
+
+
+def _fitting(folder: Path, part: int, claims: list[PartRecord]) -> PartRecord:
+    """The last claim of the size that a file has; when none fits, the last one of all."""
+    if len(claims) > 1:
+        with suppress(OSError):
+            size = part_path(folder, part).stat().st_size
+            claims = [record for record in claims if record.bytes == size] or claims
+    return claims[-1]
+
+
+def is_intact(folder: Path, record: PartRecord) -> bool:
+    """Whether a file is there, unchanged."""
+    try:
+        data = part_path(folder, record.part).read_bytes()
+    except OSError:
+        return False
+    return len(data) == record.bytes and checksum(data) == record.blake2b
+
+
+def recover(folder: Path) -> None:
+    """Tidy up after a compaction that was killed. Only the holder of the folder's lock may do so."""
+    parts, old = folder / "parts", folder / f"{SPARE}.old"
+    if old.is_dir():
+        with suppress(OSError):  # not empty: the new files are in place
+            parts.rmdir()
+        if not parts.exists():
+            old.rename(parts)
+    for leftover in (old, folder / SPARE):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def append_to_journal(folder: Path, records: Iterable[PartRecord]) -> None:
+    """Note files before they appear, and force that to disk."""
+    with (folder / "parts.jsonl").open("ab") as journal:
+        journal.write(b"\n" + b"".join(_journal_line(record.table()) for record in records))
+        journal.flush()
+        os.fsync(journal.fileno())
+
+
+def rewrite_journal(folder: Path, manifest: Manifest, records: Iterable[PartRecord]) -> None:
+    """A journal of these files and no others."""
+    lines = [manifest.identity, *(record.table() for record in records)]
+    write_whole(folder / "parts.jsonl", b"".join(map(_journal_line, lines)))
 
 
 def _journal_lines(folder: Path) -> list[dict[str, Any]]:
@@ -83,13 +144,24 @@ class SweepFolder:
     """
 
     def __init__(self, path: Path, grid: Grid, selection: Selection, *, fresh: bool = False) -> None:
+        self._describe(path, Manifest.of(grid, selection), selection, grid.to_toml(), fresh)
+
+    @classmethod
+    def of_manifest(cls, path: Path, manifest: Manifest, selection: Selection, spec: str) -> "SweepFolder":
+        """The folder of a sweep whose grid cannot be built here, for want of its traces."""
+        folder = cls.__new__(cls)
+        folder._describe(path, manifest, selection, spec, False)
+        return folder
+
+    def _describe(self, path: Path, manifest: Manifest, selection: Selection, spec: str, fresh: bool) -> None:
         self.path = path
         self.selection = selection
         self.fresh = fresh
-        self.manifest = Manifest.of(grid, selection)
+        self.manifest = manifest
         self.records: dict[int, PartRecord] = {}
         self.damaged = 0
-        self._spec = grid.to_toml()
+        self._covered: set[int] = set()
+        self._spec = spec
         self._stack = ExitStack()
 
     def __enter__(self) -> "SweepFolder":
@@ -115,24 +187,43 @@ class SweepFolder:
         self._stack.close()
 
     def _open(self) -> None:
+        recover(self.path)
+        (self.path / "parts").mkdir(exist_ok=True)
         for folder in (self.path, self.path / "parts"):
             remove_leftovers(folder)
         if self.fresh:
             self._clear()
         else:
             self._refuse_other_sweeps()
-        known = known_parts(self.path)
-        wanted = {part.index: part for part in self.selection.parts()}
         for path in sorted((self.path / "parts").glob("*.parquet")):
-            if path.name not in {part_path(self.path, index).name for index in wanted}:
+            if not self._is_wanted(path):
                 raise InputError(f"{path}: does not belong to this sweep; move it away, or start anew with --fresh")
-        self.records = {index: record for index, record in known.items() if self._is_intact(wanted.get(index), record)}
+        known = known_parts(self.path)
+        for record in known.values():
+            if self._belongs(record) and is_intact(self.path, record):
+                self._keep(record)
         self.damaged = len(known) - len(self.records)
         write_whole(self.path / "spec.toml", self._spec.encode())
         self.write_manifest("running")
-        lines = [self.manifest.identity, *map(asdict, self.records.values())]
-        write_whole(self.path / "parts.jsonl", b"".join(map(_journal_line, lines)))
+        rewrite_journal(self.path, self.manifest, self.records.values())
         self._journal = self._stack.enter_context((self.path / "parts.jsonl").open("ab"))
+
+    def _is_wanted(self, path: Path) -> bool:
+        """Whether a file has the name of one of this sweep's parts."""
+        number = path.stem.removeprefix("part-")
+        if not (number.isascii() and number.isdigit() and path.name == part_path(self.path, int(number)).name):
+            return False
+        return self.selection.part(int(number)) is not None
+
+    def _belongs(self, record: PartRecord) -> bool:
+        """Whether a file holds what this sweep would put there."""
+        parts = [part for index in record.covers if (part := self.selection.part(index)) is not None]
+        wanted = (parts[0].start, parts[-1].stop, sum(part.rows for part in parts)) if parts else None
+        return wanted == (record.start, record.stop, record.rows)
+
+    def _keep(self, record: PartRecord) -> None:
+        self.records[record.part] = record
+        self._covered.update(record.covers)
 
     def _refuse_foreign_folder(self) -> None:
         """Nothing is put into a folder that holds other things."""
@@ -168,16 +259,6 @@ class SweepFolder:
         for name in ("manifest.json", "parts.jsonl", "spec.toml"):
             (self.path / name).unlink(missing_ok=True)
 
-    def _is_intact(self, part: Part | None, record: PartRecord) -> bool:
-        """Whether the file of a part is there, unchanged, and what this sweep needs."""
-        if part is None or (part.start, part.stop, part.rows) != (record.start, record.stop, record.rows):
-            return False
-        try:
-            data = part_path(self.path, record.part).read_bytes()
-        except OSError:
-            return False
-        return len(data) == record.bytes and checksum(data) == record.blake2b
-
     @property
     def done_rows(self) -> int:
         """Rows on disk."""
@@ -185,13 +266,13 @@ class SweepFolder:
 
     def missing_parts(self) -> Iterable[Part]:
         """Parts still to compute, in order."""
-        return (part for part in self.selection.parts() if part.index not in self.records)
+        return (part for part in self.selection.parts() if part.index not in self._covered)
 
     def add(self, record: PartRecord) -> None:
         """Note a part that a worker has stored."""
-        self._journal.write(_journal_line(asdict(record)))
+        self._journal.write(_journal_line(record.table()))
         self._journal.flush()
-        self.records[record.part] = record
+        self._keep(record)
 
     def write_manifest(self, state: str) -> None:
         """Write manifest.json as things stand."""

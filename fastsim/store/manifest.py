@@ -18,14 +18,17 @@ from fastsim.grid import Grid, Selection
 from fastsim.store.files import checksum, sealed, unsealed, write_whole
 from fastsim.store.sources import changed_sources, source_hashes
 
-FORMAT = "fastsim-sweep/1"
-READABLE = (FORMAT,)
+FORMAT = "fastsim-sweep/2"
+READABLE = ("fastsim-sweep/1", FORMAT)
 """Formats that this version reads. Only the newest is written."""
 
 
 @dataclass(frozen=True)
 class PartRecord:
-    """A part that is on disk: `start` to `stop` is the range of indices it covers, `rows` how many it holds."""
+    """A part that is on disk: `start` to `stop` is the range of indices it covers, `rows` how many it holds.
+
+    In a compacted folder a file may hold the parts from `part` to `last`, both included.
+    """
 
     part: int
     start: int
@@ -33,6 +36,16 @@ class PartRecord:
     rows: int
     bytes: int
     blake2b: str
+    last: int | None = None
+
+    @property
+    def covers(self) -> range:
+        """Indices of the parts in the file."""
+        return range(self.part, (self.part if self.last is None else self.last) + 1)
+
+    def table(self) -> dict[str, Any]:
+        """As JSON writes it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 _RECORD = TypeAdapter(PartRecord)
@@ -43,7 +56,7 @@ class Manifest:
     """The contents of manifest.json.
 
     `state` is `running`, `interrupted`, `failed` or `complete`. `shard` is `[i, n]`. `rows` counts the configurations
-    that the folder holds when complete.
+    that the folder holds when complete. `configs_per_workload` is 0 in folders of the first format.
     """
 
     spec_hash: str
@@ -54,6 +67,7 @@ class Manifest:
     rows: int
     axes: dict[str, int]
     sources: dict[str, str]
+    configs_per_workload: int = 0
     format: str = FORMAT
     state: str = "running"
     versions: dict[str, str] = field(default_factory=dict)
@@ -71,9 +85,10 @@ class Manifest:
             rows_per_part=selection.plan.rows,
             shard=list(selection.only),
             grid_size=grid.size,
-            rows=sum(part.rows for part in selection.parts()),
+            rows=selection.rows,
             axes={axis.name: len(axis.values) for axis in grid.axes},
             sources=dict(source_hashes()),
+            configs_per_workload=grid.configs_per_workload,
             versions=_versions(),
             host=_host(),
         )
@@ -91,7 +106,7 @@ class Manifest:
 
     def write(self, folder: Path, records: Iterable[PartRecord]) -> None:
         """Write manifest.json with these parts."""
-        self.parts = [asdict(record) for record in sorted(records, key=lambda record: record.part)]
+        self.parts = [record.table() for record in sorted(records, key=lambda record: record.part)]
         table = {"format": self.format, "state": self.state} | asdict(self)
         write_whole(folder / "manifest.json", json.dumps(sealed(table), indent=1).encode() + b"\n")
 
@@ -144,7 +159,7 @@ def differences(old: Manifest, new: Manifest, old_spec: str, new_spec: str) -> l
         before, now = getattr(old, name), getattr(new, name)
         if before != now and old.spec_hash == new.spec_hash:
             found.append(f"{words} was {before}, is {now}")
-    if changed := changed_sources(old.sources):
+    if changed := changed_sources(old.sources, new.sources):
         names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         found.append(f"sources that decide numbers changed: {names}")
     return found

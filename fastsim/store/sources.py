@@ -33,7 +33,7 @@ def source_hashes() -> Mapping[str, str]:
     return hashes
 
 
-def changed_sources(before: Mapping[str, str]) -> list[str]:
-    """Decisive sources that differ from the recorded ones, by path, sorted."""
-    now = source_hashes()
+def changed_sources(before: Mapping[str, str], now: Mapping[str, str] | None = None) -> list[str]:
+    """Decisive sources that differ from the recorded ones, by path, sorted; `now` is by default what is installed."""
+    now = source_hashes() if now is None else now
     return sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
