@@ -142,6 +142,47 @@ POLICIES = (
         "A request that can never fit is named and counted, or spins for ever as in vLLM.",
         "fastsim (reject); vLLM 0.33.0 (spin)", "unservable",
     ),
+    # --- what only BLIS and vllm-rlt have ---
+    _policy(
+        "BLIS scheduler", "engine.blis.scheduler=sjf",
+        "Under engine.name=blis: who is next, who is evicted, and which requests are dropped at arrival.",
+        BLIS, "engine.blis.scheduler engine.blis.preemption_policy engine.blis.max_model_len",
+    ),
+    _policy(
+        "BLIS CPU tier", "engine.blis.kv_cpu_blocks=2000",
+        "Under engine.name=blis: full blocks are kept on the host too and reloaded, for time per block.",
+        BLIS,
+        "engine.blis.kv_cpu_blocks engine.blis.kv_transfer_bandwidth engine.blis.kv_transfer_base_latency_us",
+    ),
+    _policy(
+        "BLIS block leak", "engine.blis.rollback_leak=true",
+        "Under engine.name=blis: the leak behind the discussion's 0 completed requests, fixed since.",
+        f"{BLIS} a393b435 (March 2026)", "engine.blis.rollback_leak",
+    ),
+    _policy(
+        "staged scheduler", "engine.rlt.mode=no_refill",
+        "Under engine.name=vllm-rlt: how stages and loops of a recurrent model share the steps.",
+        RLT,
+        "engine.rlt.mode engine.rlt.max_loops engine.rlt.min_coda_batch_size "
+        "engine.rlt.max_prefill_batches_before_decode",
+    ),
+    _policy(
+        "wavefront prefill", "engine.rlt.wavefront=true",
+        "Under engine.name=vllm-rlt: prompts are prefilled range by range and depth by depth.",
+        RLT, "engine.rlt.wavefront engine.rlt.prefill_chunk_size",
+    ),
+    _policy(
+        "depth planes", "engine.rlt.layout=shared",
+        "Under engine.name=vllm-rlt: blocks for each loop or for all, as tokens come or all at admission, shared or "
+        "not.",
+        RLT, "engine.rlt.layout engine.rlt.incremental engine.rlt.prefix_caching engine.rlt.watermark_ratio",
+    ),
+    _policy(
+        "swap preemption", "engine.rlt.enable_preemption=true",
+        "Under engine.name=vllm-rlt: requests are swapped out for slots and blocks, and what a proven livelock is "
+        "followed by.",
+        RLT, "engine.rlt.enable_preemption engine.rlt.on_livelock",
+    ),
     # --- when a run is called broken ---
     _policy(
         "verdicts", "engine.thrash_threshold=0.1",
