@@ -115,7 +115,7 @@ def mixed_rows(
     for runs in _runs(workload, others, fast_forward):
         floats[runs.places], ints[runs.places] = _summaries(runs, params[runs.places])
     _forget_capacity(others, floats, ints)
-    plain = _plain(floats, ints)
+    plain = plain_rows(floats, ints)
     vllm = np.flatnonzero(others.family == VLLM)
     if len(vllm):
         plain[0][vllm], plain[1][vllm] = vllm_rows(vllm)
@@ -148,7 +148,7 @@ def run_one(
         times.append((perf_counter_ns() - start_ns + runs.kernel_ns) / 1e6)
     _forget_capacity(others, floats, ints)
     log, own = _left(workload, others, runs)
-    return OneRun(Left(log, runs.batch.totals), *_plain(floats, ints), own, median(times[1:]))
+    return OneRun(Left(log, runs.batch.totals), *plain_rows(floats, ints), own, median(times[1:]))
 
 
 def _runs(workload: Workload, others: Others, fast_forward: bool) -> Iterator[Runs]:
@@ -207,7 +207,7 @@ def _forget_capacity(others: Others, floats: npt.NDArray[np.void], ints: npt.NDA
     ints["kv_safe_num_seqs"][planed] = NULL
 
 
-def _plain(floats: npt.NDArray[np.void], ints: npt.NDArray[np.void]) -> tuple[FloatRows, IntRows]:
+def plain_rows(floats: npt.NDArray[np.void], ints: npt.NDArray[np.void]) -> tuple[FloatRows, IntRows]:
     """Records of columns as two-dimensional arrays."""
     count = len(floats)
     return (

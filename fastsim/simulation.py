@@ -15,13 +15,13 @@ from fastsim._jit import borrow, entry
 from fastsim.config import Config, EngineConfig, check_rules, resolved
 from fastsim.engines.outputs import RequestLog, Status
 from fastsim.engines.vllm.batch_queue import run_async
-from fastsim.engines.vllm.loop import RECORD_FULL, run
-from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
+from fastsim.engines.vllm.loop import LOG_FULL, run
+from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, Step, new_recorder, recorded_steps
 from fastsim.engines.vllm.state import Workload as WorkloadArrays
 from fastsim.errors import InputError
-from fastsim.families import Left, mixed_rows, run_one
-from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS, named_values, new_rows
+from fastsim.families import Left, mixed_rows, plain_rows, run_one
+from fastsim.metrics import named_values, new_rows
 from fastsim.metrics.summary import scratch_size, summarise
 from fastsim.records import Records as Records
 from fastsim.records import engine_records as engine_records
@@ -98,7 +98,7 @@ class Result:
 
 @entry
 def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps, rec, scratch, floats, ints):  # type: ignore[no-untyped-def]
-    """Run every configuration over one workload and fill its row. False: the recorder was too small."""
+    """Run configurations over one workload and fill their rows. Returns how many: the next one needs larger logs."""
     flat = borrow(flat)
     wl = borrow(wl)
     req = borrow(req)
@@ -114,10 +114,10 @@ def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps
             status = run_async(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec)
         else:
             status = run(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec)
-        if status == RECORD_FULL:
-            return False
+        if status == LOG_FULL:
+            return c
         summarise(log, wl.prompt_tokens, wl.output_tokens, tot, gaps.histogram, params[c], scratch, floats[c], ints[c])
-    return True
+    return configs.shape[0]
 
 
 def simulate_chunk(workload: Workload, records: Records, *, fast_forward: bool = True) -> Rows:
@@ -165,7 +165,14 @@ class Session:
         engine = records.engine.copy()
         engine["fast_forward"] = fast_forward
         self.runs += len(engine)
-        return Rows(*_call(engine, records.params, self._arrays, self._memory, self._recorder))
+        rows = new_rows(len(engine))
+        done = 0
+        while done < len(engine):
+            part = slice(done, None)
+            done += _call(engine[part], records.params[part], self._arrays, self._memory, self._recorder, rows, done)
+            if done < len(engine):
+                self._memory = with_larger_gap_log(self._memory)
+        return Rows(*plain_rows(*rows))
 
     @property
     def log(self) -> RequestLog:
@@ -249,18 +256,18 @@ def run_recorded(
     memory = new_memory(engine, arrays)
     capacity = max(RECORD_CAPACITY, workload.num_requests + 1) if record_steps else 1
     compile_kernels()
-    times = []
-    rows = None
-    while rows is None or len(times) < repeat:
+    times: list[float] = []
+    rows = new_rows(1)
+    while len(times) < repeat:
         recorder = new_recorder(capacity)
         start = perf_counter_ns()
-        rows = _call_once(engine, records.params, arrays, memory, recorder)
-        times.append((perf_counter_ns() - start) / 1e6)
-        if rows is None:
-            capacity *= 4
-            times.clear()
+        if _call(engine, records.params, arrays, memory, recorder, rows):
+            times.append((perf_counter_ns() - start) / 1e6)
+        else:
+            capacity *= 4 if record_steps else 1
+            memory = with_larger_gap_log(memory)
     steps = recorded_steps(recorder, memory.scalars[0]) if record_steps else None
-    return Outcome(memory, *rows, steps, median(times))
+    return Outcome(memory, *plain_rows(*rows), steps, median(times))
 
 
 def _call(
@@ -269,30 +276,13 @@ def _call(
     arrays: WorkloadArrays,
     memory: Memory,
     recorder: Recorder,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    rows = _call_once(engine, params, arrays, memory, recorder)
-    if rows is None:
-        raise AssertionError("a run without a record cannot overflow it")
-    return rows
-
-
-def _call_once(
-    engine: npt.NDArray[np.void],
-    params: npt.NDArray[np.void],
-    arrays: WorkloadArrays,
-    memory: Memory,
-    recorder: Recorder,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]] | None:
-    """One call of the kernel; None when the record was full."""
-    count = len(engine)
-    float_rows, int_rows = new_rows(count)
+    rows: tuple[npt.NDArray[np.void], npt.NDArray[np.void]],
+    first: int = 0,
+) -> int:
+    """One call of the kernel, which fills `rows` from number `first` on; returns how many it did."""
+    floats, ints = rows[0][first:], rows[1][first:]
     scratch = np.empty(scratch_size(len(arrays.prompt_tokens)))
-    if not run_chunk(engine, params, *memory[:3], arrays, *memory[3:], recorder, scratch, float_rows, int_rows):
-        return None
-    return (
-        float_rows.view(np.float64).reshape(count, len(FLOAT_COLUMNS)),
-        int_rows.view(np.int64).reshape(count, len(INT_COLUMNS)),
-    )
+    return int(run_chunk(engine, params, *memory[:3], arrays, *memory[3:], recorder, scratch, floats, ints))
 
 
 def compile_kernels() -> float:
@@ -302,5 +292,6 @@ def compile_kernels() -> float:
     start = perf_counter()
     records = record_of(Config(engine=EngineConfig(num_gpu_blocks=2)))
     nothing = workload_arrays(Workload.from_arrays(np.zeros(0, np.int64), np.zeros(0, int), np.zeros(0, int)))
-    _call(records.engine, records.params, nothing, new_memory(records.engine, nothing), new_recorder(1))
+    memory = new_memory(records.engine, nothing)
+    _call(records.engine, records.params, nothing, memory, new_recorder(1), new_rows(1))
     return perf_counter() - start

@@ -12,7 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fastsim import simulation
 from fastsim.engines.outputs import RequestLog
+from fastsim.engines.vllm import memory
 from fastsim.simulation import Records, run_recorded, simulate_chunk
 from fastsim.workload.prefix_tree import PrefixTree
 from tests.reference.blocks import Identity
@@ -95,6 +97,27 @@ def test_churn() -> None:
     for seed in range(FIRST_SEED, FIRST_SEED + 150):
         case, requests = churn(random.Random(seed))
         check(case, requests, f"churn, seed {seed}")
+
+
+def test_the_log_of_gaps_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under restart a run that does not fit in the log starts again, alone or in the middle of a chunk."""
+    monkeypatch.setattr(memory, "GAP_CAPACITY", 0)
+    grown = []
+    larger = memory.with_larger_gap_log
+    monkeypatch.setattr(simulation, "with_larger_gap_log", lambda old: grown.append(1) or larger(old))
+    for seed in range(FIRST_SEED, FIRST_SEED + 20):
+        case, requests = random_case(random.Random(seed), family=("policies", "async-policies")[seed % 2])
+        case["preemption_mode"] = "restart"
+        check(case, requests, f"gaps, seed {seed}")
+        if seed % 5 == 0:
+            alone = records_of(case)
+            chunk = Records(np.repeat(alone.engine, 3), np.repeat(alone.params, 3))
+            chunk.engine["num_gpu_blocks"][1] += 40
+            rows = simulate_chunk(workload_of(case, requests), chunk)
+            again = simulate_chunk(workload_of(case, requests), alone)
+            assert np.array_equal(rows.floats[[0, 2]], np.repeat(again.floats, 2, axis=0), equal_nan=True)
+            assert np.array_equal(rows.ints[[0, 2]], np.repeat(again.ints, 2, axis=0))
+    assert len(grown) > 20
 
 
 def random_tree(rng: random.Random) -> PrefixTree:

@@ -221,26 +221,21 @@ def histogram_of(gaps_us: Sequence[int]) -> npt.NDArray[np.int64]:
 MODES = {"stepping": (False, True), "fast-forward": (True, True), "fast-forward, no record": (True, False)}
 """How the kernel can be run: (fast_forward, record_steps)."""
 
-GAP_TOTALS = ("itl_count", "itl_sum_us", "itl_max_us")
-
 
 def kernel_difference(
     case: Case, requests: Sequence[Request], outcome: Outcome, groups: PrefixTree | None = None
 ) -> str | None:
     """Hold every mode of the kernel against the oracle's outcome: the first difference in one line, or None.
 
-    Stepping is compared with the oracle, the other modes with stepping, of which they must leave every bit. Under
-    `preemption_mode = "restart"` the kernel counts the gaps of lives that were restarted and the oracle does not: there
-    alone, gaps are only compared between modes.
+    Stepping is compared with the oracle, the other modes with stepping, of which they must leave every bit.
     """
     records, workload = records_of(case), workload_of(case, requests, groups)
     expected = oracle_facts(outcome, case)
-    gaps = case.get("preemption_mode") != "restart"
     rows: npt.NDArray[np.int64] | None = None
     for mode, (fast_forward, record_steps) in MODES.items():
         run = run_recorded(records, workload, fast_forward=fast_forward, record_steps=record_steps)
         facts = kernel_facts(run, case)
-        difference = first_difference(expected, facts, steps=record_steps, gaps=gaps or rows is not None)
+        difference = first_difference(expected, facts, steps=record_steps)
         if difference:
             return f"{mode}: {difference}"
         row = np.concatenate([run.floats[0].view(np.int64), run.ints[0]])
@@ -259,8 +254,8 @@ def check(case: Case, requests: Sequence[Request], what: str) -> Outcome:
     return outcome
 
 
-def first_difference(expected: Facts, got: Facts, *, steps: bool, gaps: bool) -> str | None:
-    """The first thing that differs, in one line; None when all is equal. `steps`, `gaps`: whether to compare those."""
+def first_difference(expected: Facts, got: Facts, *, steps: bool) -> str | None:
+    """The first thing that differs, in one line; None when all is equal. `steps`: whether to compare those."""
     if steps:
         assert expected.steps is not None
         assert got.steps is not None
@@ -275,9 +270,9 @@ def first_difference(expected: Facts, got: Facts, *, steps: bool, gaps: bool) ->
                 return f"request {index}, {name}: expected {x[name]}, got {y[name]}"
     assert expected.totals.keys() == got.totals.keys()
     for name in expected.totals:
-        if (gaps or name not in GAP_TOTALS) and expected.totals[name] != got.totals[name]:
+        if expected.totals[name] != got.totals[name]:
             return f"total {name}: expected {expected.totals[name]}, got {got.totals[name]}"
-    if gaps and not np.array_equal(expected.histogram, got.histogram):
+    if not np.array_equal(expected.histogram, got.histogram):
         where = np.flatnonzero(expected.histogram != got.histogram)
         return f"histogram, bins {where}: expected {expected.histogram[where]}, got {got.histogram[where]}"
     if expected.free_order != got.free_order:

@@ -11,12 +11,12 @@ from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, RunningCap
 from fastsim.engines.vllm.door import let_arrivals_in, next_deadline_us
 from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.gaps import tick, ticks_in_room
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import steps_until_hopeless, watch_progress
 from fastsim.engines.vllm.recorder import record_repeated, record_update
 from fastsim.engines.vllm.running_cap import after_steps, steps_until_cap_changes, steps_until_door_opens
 from fastsim.engines.vllm.scan import ScanEnd
-from fastsim.engines.vllm.update import count_gaps
 
 FEEDBACK = int(RunningCap.FEEDBACK)
 RESTART = int(PreemptionMode.RESTART)
@@ -182,8 +182,8 @@ def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
     tot["kv_block_us"] += (held * steps + area) * duration
     take_blocks(cfg, st, req, blk, taken)
     tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held + taken)
-    count_gaps(st, tot, itl, returned_us - st["clock_token_us"], decoders)
-    count_gaps(st, tot, itl, duration, decoders * (steps - 1))
+    tick(cfg, st, tot, itl, returned_us - st["clock_token_us"], decoders, 1)
+    tick(cfg, st, tot, itl, duration, decoders, steps - 1)
     last_call_us = st["now_us"] if steps == 1 else returned_us + duration * (steps - 2)
     st["now_us"] = returned_us + duration * (steps - 1)
     _count_jumped(st, tot, steps, duration * steps)
@@ -223,6 +223,8 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
     done = 0
     if cfg["record"]:
         steps = min(steps, rec.steps.shape[0] - st["rec_steps"] - in_flight)
+    if cfg["preemption_mode"] == RESTART:
+        steps = min(steps, ticks_in_room(st, itl))
     while done < steps and now_us < stop_us:
         taken += q.lane_size[lane]
         lane += 1
@@ -237,7 +239,7 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
         last_call_us = now_us
         now_us = start_us if in_flight > 0 else start_us + duration  # the output that returns: the flight's, or its own
         start_us += duration
-        count_gaps(st, tot, itl, now_us - token_us, decoders)
+        tick(cfg, st, tot, itl, now_us - token_us, decoders, 1)
         token_us = now_us
         done += 1
     take_blocks(cfg, st, req, blk, taken)

@@ -8,9 +8,9 @@ from fastsim._jit import inlined
 from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
+from fastsim.engines.vllm.gaps import tick
 from fastsim.engines.vllm.lanes import lane_remove, length
 from fastsim.engines.vllm.update import (
-    count_gaps,
     deliver_token,
     finish_noted,
     grow_computed,
@@ -71,8 +71,7 @@ def receive_output(cfg, st, tot, wl, req, q, blk, log, itl, rec):
     """update_from_output() for the flight, at its end."""
     end_us = st["flight_end_us"]
     st["finished"] = 0
-    if st["flight_clocked"] > 0:
-        count_gaps(st, tot, itl, end_us - st["clock_token_us"], st["flight_clocked"])
+    tick(cfg, st, tot, itl, end_us - st["clock_token_us"], st["flight_clocked"], 1)
     st["clock_token_us"] = end_us
     st["clock_step"] = tot["steps"]
     base = st["flight_base"]
@@ -97,7 +96,7 @@ def _receive_entry(cfg, st, tot, wl, req, q, blk, log, itl, i, samples):
         tot["discarded_tokens"] += 1
         return
     delivered = req.num_tokens[i] + 1
-    deliver_token(st, tot, req, log, itl, i, delivered, st["flight_end_us"])
+    deliver_token(cfg, st, tot, req, log, itl, i, delivered, st["flight_end_us"])
     # If it is in the next batch, too, that call has hashed as much; if on the clock, `leave_clock` will see to it
     if cfg["enable_prefix_caching"] and not stale and req.flights[i] == 0 and req.lane[i] == cfg["block_size"]:
         cache_blocks(cfg, st, wl, req, blk, i, (delivered - 1) // cfg["block_size"])

@@ -175,6 +175,7 @@ def leave_clock(cfg, st, req, q, log, i, ahead):
         req.num_cached_blocks[i] = max(cached, req.num_cached_blocks[i])
     if req.flights[i] == 0:
         log.last_token_us[i] = st["clock_token_us"]
+        req.token_tick[i] = st["tick"]
         if st["in_flight"] > 0:
             write_out_flight(st, req, q, i)
     if delivered > req.max_num_tokens[i]:

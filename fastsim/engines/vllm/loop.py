@@ -5,6 +5,7 @@ from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.door import next_deadline_us, open_door
 from fastsim.engines.vllm.fast_forward import jump, may_jump
+from fastsim.engines.vllm.gaps import gap_log_has_room
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, steps_until_hopeless, watch_progress
 from fastsim.engines.vllm.recorder import record_has_room, record_schedule, record_update
@@ -18,17 +19,19 @@ DRAINED = int(Stop.DRAINED)
 HORIZON = int(Stop.HORIZON)
 MAX_STEPS = int(Stop.MAX_STEPS)
 SKIPPED = int(ScanEnd.SKIPPED)
-RECORD_FULL = -2
+LOG_FULL = -2
 
 
 @helper
 def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
-    """One run from the first arrival to its end. Returns 0, or RECORD_FULL: repeat with a larger recorder."""
+    """One run from the first arrival to its end. Returns 0, or LOG_FULL: repeat with more room."""
     reset(cfg, st, tot, flat, wl, req, q, blk, log, itl)
     stop = GOING_ON
     while stop == GOING_ON:
         if cfg["record"] and not record_has_room(st, rec, wl.prompt_tokens.shape[0]):
-            return RECORD_FULL
+            return LOG_FULL
+        if not gap_log_has_room(cfg, st, itl, wl.prompt_tokens.shape[0]):
+            return LOG_FULL
         open_door(cfg, st, tot, wl, req, q, blk, log)
         stop = before_step(cfg, st, tot, q, log)
         if stop == GOING_ON and st["unfinished"] > 0:

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, Gaps, RequestLog, new_request_log
+from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog, new_request_log
+from fastsim.engines.vllm.codes import PreemptionMode
+from fastsim.engines.vllm.gaps import GapLog, new_gap_log
 from fastsim.engines.vllm.scalars import SCALARS_DTYPE
 from fastsim.engines.vllm.state import Blocks, Flat, Queues, Requests, Workload
 from fastsim.errors import InputError
@@ -14,6 +16,10 @@ from fastsim.workload import Workload as Offered
 
 MAX_HELD_COPIES = 2**28
 """Entries of the table of held shared blocks; beyond it a run would need gigabytes for that alone."""
+
+
+GAP_CAPACITY = 16_384
+"""Segments and runs the log of gaps first has room for under `preemption_mode = "restart"`."""
 
 
 class Memory(NamedTuple):
@@ -26,7 +32,7 @@ class Memory(NamedTuple):
     queues: Queues
     blocks: Blocks
     log: RequestLog
-    gaps: Gaps
+    gaps: GapLog
 
 
 def _zeros(fields: type[Any], sizes: dict[str, int], default: int) -> Any:
@@ -59,6 +65,11 @@ def workload_arrays(offered: Offered) -> Workload:
         group_start_tokens=np.array(offered.group_start_tokens, np.int32),
         group_end_tokens=np.array(offered.group_end_tokens, np.int32),
     )
+
+
+def with_larger_gap_log(memory: Memory) -> Memory:
+    """The same arrays with room for four times as many gaps."""
+    return memory._replace(gaps=new_gap_log(4 * len(memory.gaps.segment_tick)))
 
 
 def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
@@ -97,6 +108,8 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     groups = len(ends)
     block_sizes = {"first_copy": slots, "last_copy": slots, "group_slot": groups, "group_first_block": groups}
     block_sizes |= {"held_copies": rows * row_blocks, "free_rows": rows}
+    restarts = (records["preemption_mode"] == PreemptionMode.RESTART).any()
+    gap_capacity = GAP_CAPACITY + 2 * num_requests if restarts else 1
     scalars = np.zeros(1, SCALARS_DTYPE)
     totals = np.zeros(1, TOTALS_DTYPE)
     return Memory(
@@ -107,5 +120,5 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
         queues=_zeros(Queues, queue_sizes, num_requests),
         blocks=_zeros(Blocks, block_sizes, nodes),
         log=new_request_log(num_requests),
-        gaps=Gaps(np.zeros(ITL_BINS, np.int64)),
+        gaps=new_gap_log(gap_capacity),
     )

@@ -1,7 +1,7 @@
 """The per-step record: what the scheduler decided in every step, in the form of the recorded cases.
 
 Written only when the configuration asks for it; a run without it carries arrays of length one and tests one flag a
-step. A kernel cannot grow an array: when one is full the run stops with `RECORD_FULL` and is repeated with more room.
+step. A kernel cannot grow an array: when one is full the run stops with `LOG_FULL` and is repeated with more room.
 """
 
 from dataclasses import dataclass

@@ -5,10 +5,10 @@ from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us, push_arrival
 from fastsim.engines.vllm.codes import Unservable
 from fastsim.engines.vllm.free_list import ANONYMOUS
+from fastsim.engines.vllm.gaps import settle_gaps
 from fastsim.engines.vllm.lanes import NO_END, end_life, materialise
 from fastsim.engines.vllm.running_cap import initial_cap
 from fastsim.engines.vllm.state import NONE
-from fastsim.engines.vllm.update import flush_gaps
 
 PENDING = int(Status.PENDING)
 UNSERVABLE = int(Status.UNSERVABLE)
@@ -180,7 +180,7 @@ def _reset_arrivals(cfg, st, tot, wl, q, log):
 def settle(cfg, st, tot, wl, req, q, log, itl, stop):
     """The end of a run: write the counters out and total up."""
     materialise(cfg, st, req, q, log, NONE)
-    flush_gaps(st, tot, itl)
+    settle_gaps(cfg, st, tot, req, log, itl)
     i = st["running_head"]
     while i != NONE:
         end_life(tot, req, log, i)

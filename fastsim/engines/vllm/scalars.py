@@ -80,6 +80,10 @@ SCALARS_DTYPE = np.dtype(
             # inter-token gaps not yet in the histogram
             "gap_us",
             "gap_count",
+            # the log of them (restart)
+            "tick",  # returns of outputs so far
+            "segments",
+            "ended_runs",
             # waiting scan
             "deferred",
             "passed_over",

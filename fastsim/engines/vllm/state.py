@@ -102,6 +102,8 @@ class Requests(NamedTuple):
     held_runs              int32    node      first run of held own content whose age differs from this life's
     life                   int32              admissions so far: the age of the content it hashes
     holding_row            int32    index     row of `Blocks.held_copies` while it holds shared content
+    run_tick               int64    tick      restart: first token of its latest run (see `gaps`)
+    token_tick             int64    tick      restart: its latest token; stale while on the clock
     flights                int8     count     batches in flight with tokens of it; on the clock: with an entry of it
     stale                  int8     bool      it was preempted with tokens in flight
     =====================  =======  ========  ====================================================================
@@ -136,6 +138,8 @@ class Requests(NamedTuple):
     held_runs: Int64Array
     life: Int32Array
     holding_row: Int32Array
+    run_tick: Int64Array
+    token_tick: Int64Array
     flights: npt.NDArray[np.int8]
     stale: npt.NDArray[np.int8]
 

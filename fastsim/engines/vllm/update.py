@@ -1,22 +1,24 @@
 """update_from_output(): counters advance, tokens are delivered, requests finish."""
 
 from fastsim._jit import helper, inlined
-from fastsim.engines.outputs import NEVER, Status, note_completion, record_gaps
+from fastsim.engines.outputs import NEVER, Status, note_completion
 from fastsim.engines.vllm.arrivals import client_sends_next
 from fastsim.engines.vllm.blocks import free_blocks
+from fastsim.engines.vllm.codes import PreemptionMode
+from fastsim.engines.vllm.gaps import count_gaps, log_token, tick
 from fastsim.engines.vllm.lanes import enter_clock, lane_remove, leave_clock, running_remove
 from fastsim.engines.vllm.waiting import withdraw
 
 RUNNING = int(Status.RUNNING)
 FINISHED = int(Status.FINISHED)
+RESTART = int(PreemptionMode.RESTART)
 
 
 @inlined
 def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
     """Deliver this step's tokens at `end_us`; finish in scheduling order, which is that of the running list."""
     ends_on_clock = st["clocked"] > 0 and st["clock_next_end"] == st["clock"]
-    if st["clocked"] > 0:
-        count_gaps(st, tot, itl, end_us - st["clock_token_us"], st["clocked"])
+    tick(cfg, st, tot, itl, end_us - st["clock_token_us"], st["clocked"], 1)
     if ends_on_clock:
         _finish_clocked(cfg, st, tot, req, q, log)
     st["clock"] += 1
@@ -79,7 +81,7 @@ def _advance(cfg, st, tot, req, q, log, itl, i, end_us):
         req.mid_prefill[i] = 1
         return
     req.mid_prefill[i] = 0
-    deliver_token(st, tot, req, log, itl, i, length, end_us)
+    deliver_token(cfg, st, tot, req, log, itl, i, length, end_us)
     left = req.final_tokens[i] - length
     if left <= 0:
         lane_remove(req, q, i)
@@ -104,36 +106,21 @@ def start_clock(cfg, st, req, q, i, left):
 
 
 @inlined
-def deliver_token(st, tot, req, log, itl, i, length, end_us):
+def deliver_token(cfg, st, tot, req, log, itl, i, length, end_us):
     """One output token reaches the client: request `i` is `length` tokens long now."""
     req.num_tokens[i] = length
     if log.first_token_us[i] == NEVER:
         log.first_token_us[i] = end_us
         if log.first_life_token_us[i] == NEVER:
             log.first_life_token_us[i] = end_us
+        req.run_tick[i] = st["tick"]
+        req.token_tick[i] = st["tick"]
+    elif cfg["preemption_mode"] == RESTART:
+        log_token(st, req, log, itl, i, end_us)
     else:
         count_gaps(st, tot, itl, end_us - log.last_token_us[i], 1)
     log.last_token_us[i] = end_us
     _note_progress(st, tot, req, i, length)
-
-
-@inlined
-def count_gaps(st, tot, itl, gap_us, count):
-    """Count inter-token gaps; equal ones of neighbouring steps reach the histogram together."""
-    if gap_us == st["gap_us"]:
-        st["gap_count"] += count
-        return
-    flush_gaps(st, tot, itl)
-    st["gap_us"] = gap_us
-    st["gap_count"] = count
-
-
-@helper
-def flush_gaps(st, tot, itl):
-    """Write the gaps still held back into the histogram."""
-    if st["gap_count"] > 0:
-        record_gaps(tot, itl, st["gap_us"], st["gap_count"])
-        st["gap_count"] = 0
 
 
 @helper
