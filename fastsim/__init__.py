@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastsim.analysis.phase import PhaseMap, phase
     from fastsim.analysis.recommend import Recommendation, recommend
     from fastsim.config import Config, load_config
     from fastsim.errors import FastsimError, InputError, WorkError
@@ -31,6 +32,8 @@ _HOMES = {
     "Grid": "fastsim.grid",
     "Recommendation": "fastsim.analysis.recommend",
     "recommend": "fastsim.analysis.recommend",
+    "PhaseMap": "fastsim.analysis.phase",
+    "phase": "fastsim.analysis.phase",
     "SweepResult": "fastsim.runner",
     "sweep": "fastsim.runner",
     "Result": "fastsim.simulation",
@@ -46,6 +49,7 @@ __all__ = [
     "FastsimError",
     "Grid",
     "InputError",
+    "PhaseMap",
     "Recommendation",
     "Result",
     "SweepResult",
@@ -54,6 +58,7 @@ __all__ = [
     "__version__",
     "build_workload",
     "load_config",
+    "phase",
     "recommend",
     "scan",
     "simulate",

@@ -1,0 +1,79 @@
+"""`fastsim phase`: where service holds, thrashes, starves or overloads, over two axes."""
+
+from typing import Annotated
+
+import typer
+
+from fastsim.cli import options
+
+
+def command(
+    spec: options.Spec,
+    x: Annotated[
+        str,
+        typer.Option(
+            "--x",
+            metavar="AXIS",
+            help="An axis of the spec's [sweep], or KEY=START:STOP[:NUM][:log], or KEY=V1,V2,...",
+        ),
+    ],
+    y: Annotated[str, typer.Option("--y", metavar="AXIS", help="The same for the other side of the map.")],
+    metric: Annotated[
+        str,
+        typer.Option("--metric", metavar="M", help="verdict, or a limit: 'ttft_p99_ms <= 2000' (or <, >=, >)."),
+    ] = "verdict",
+    resolution: Annotated[
+        int | None,
+        typer.Option(
+            "--resolution",
+            metavar="N",
+            parser=options.integer,
+            help="Values along a range, or between the ends of a named axis.",
+            show_default="64, a named axis as it is",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", parser=options.integer, help="Runs a cell; most of them decide.")
+    ] = 5,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--stride",
+            metavar="N",
+            parser=options.integer,
+            help="Cells between the first probes; 1 runs every cell.",
+            show_default="8, or 4 in small maps",
+        ),
+    ] = None,
+    sets: options.Sets = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", metavar="N", parser=options.integer, help="Worker processes.", show_default="one a core"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the map as one JSON object.")] = False,
+) -> int:
+    """Map the verdict, or a limit on a metric, over two axes of a spec.
+
+    First every few cells are run, then boundaries are bisected and followed: only cells beside them are run. A cell is
+    what most of its seeds say; cells whose seeds differ are marked. An island that fits between the first probes can
+    be missed.
+    """
+    from fastsim.analysis.phase import phase
+    from fastsim.cli.phase_text import phase_json, phase_text
+    from fastsim.config import load_spec
+    from fastsim.runner.cores import available_cores
+
+    found = phase(
+        load_spec(spec, sets or []),
+        x,
+        y,
+        metric,
+        resolution=resolution,
+        seeds=seeds,
+        stride=stride,
+        workers=workers if workers is not None else available_cores(),
+    )
+    typer.echo(phase_json(found) if as_json else phase_text(found))
+    return 0

@@ -1,0 +1,200 @@
+"""A phase map as text: a letter a cell, the boundaries in numbers, and JSON."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from fastsim.analysis.phase import PhaseMap
+
+LETTERS = {
+    "ok": ".",
+    "overloaded": "o",
+    "thrash": "T",
+    "starved": "S",
+    "livelock": "L",
+    "unservable": "U",
+    "failed": "E",
+}
+DISAGREE = "?"
+MEANINGS = {
+    "ok": "service holds",
+    "overloaded": "the backlog grows",
+    "thrash": "preempted work is computed again: more than engine.thrash_threshold",
+    "starved": "nobody completes for long, under preemptions",
+    "livelock": "nothing will ever complete",
+    "unservable": "some requests can never fit",
+    "failed": "the run failed",
+}
+COLUMNS, ROWS = 64, 32
+ROWS_IN_NUMBERS = 5
+
+
+def phase_text(found: PhaseMap) -> str:
+    """The answer, the map with its legend, and where classes change along x."""
+    from fastsim.cli.tables import wrapped
+
+    parts = [wrapped(f"Answer: {_answer(found)}"), "", _drawn(found), "", _legend(found), "", _changes(found), ""]
+    parts += [wrapped(note) for note in _notes(found)]
+    return "\n".join(parts)
+
+
+def _answer(found: PhaseMap) -> str:
+    good = found.classes[-1]
+    what = "service holds" if good == "ok" else good + " holds" if _is_verdict(found) else good
+    shares = [(name, found.share(name)) for name in reversed(found.classes) if found.share(name) > 0]
+    others = ", ".join(f"{name} on {_percent(share)}" for name, share in shares if name != good)
+    return (
+        f"{what} on {_percent(found.share(good))} of the map"
+        + (f", {others}" if others else "")
+        + f"; seeds disagree in {int(found.disagrees.sum()):,} of {int(found.evaluated.sum()):,} cells run."
+    )
+
+
+def _is_verdict(found: PhaseMap) -> bool:
+    return found.column == "verdict"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "under 1 %"
+
+
+def _letter(found: PhaseMap, code: int) -> str:
+    if _is_verdict(found):
+        return LETTERS[found.classes[code]]
+    return ".#"[code != len(found.classes) - 1]
+
+
+def _drawn(found: PhaseMap) -> str:
+    """The map, y upwards. Where it is larger than the page, several cells share a letter: what most of them are."""
+    rows, columns = found.labels.shape
+    tall, wide = -(-rows // ROWS), -(-columns // COLUMNS)
+    starts = list(range(0, rows, tall))
+    names = {start: _value(found.y.values[start]) for start in starts}
+    width = max(map(len, names.values()))
+    lines = [found.y.name]
+    for place, start in reversed(list(enumerate(starts))):
+        letters = [
+            _block(found, slice(start, start + tall), slice(column, column + wide))
+            for column in range(0, columns, wide)
+        ]
+        named = place % 4 == 0 or start == starts[-1]
+        lines.append(f"{names[start] if named else '':>{width}} |{''.join(letters)}")
+    across = len(range(0, columns, wide))
+    lines.append(" " * width + " +" + "-" * across)
+    left, right = _value(found.x.values[0]), _value(found.x.values[-1])
+    lines.append(" " * (width + 2) + left + right.rjust(max(across - len(left), len(right) + 1)))
+    lines.append(" " * (width + 2) + found.x.name.center(across).rstrip())
+    return "\n".join(lines)
+
+
+def _block(found: PhaseMap, rows: slice, columns: slice) -> str:
+    if found.disagrees[rows, columns].any():
+        return DISAGREE
+    counts = Counter(found.labels[rows, columns].ravel().tolist())
+    return _letter(found, min(counts, key=lambda code: (-counts[code], code)))
+
+
+def _value(value: Any) -> str:
+    from fastsim.analysis.compare_rows import level_text
+    from fastsim.cli.tables import number
+
+    text = number(value) if isinstance(value, int | float) else level_text(value)
+    return text if len(text) <= 12 else text[:11] + "…"
+
+
+def _legend(found: PhaseMap) -> str:
+    """What each letter that is on the map stands for."""
+    lines = []
+    for code in reversed(range(len(found.classes))):
+        name = found.classes[code]
+        if found.share(name) > 0:
+            meaning = f": {MEANINGS[name]}" if _is_verdict(found) else ""
+            lines.append(f"  {_letter(found, code)}  {name}{meaning}")
+    if found.disagrees.any():
+        mean = float(found.agreement[found.disagrees].mean())
+        lines.append(
+            f"  {DISAGREE}  seeds disagree, of the cells run: what happens depends on the requests drawn "
+            f"(on average {100 * mean:.0f} % agree)"
+        )
+    return "\n".join(_fitted(line) for line in lines)
+
+
+def _fitted(line: str) -> str:
+    from fastsim.cli.tables import wrapped
+
+    return wrapped(line, indent=5)
+
+
+def _changes(found: PhaseMap) -> str:
+    """Along x, at a few values of y: which class from where to where, and where seeds disagree at its end."""
+    from fastsim.cli.tables import table
+
+    rows = found.labels.shape[0]
+    picked = sorted({round(k * (rows - 1) / (ROWS_IN_NUMBERS - 1)) for k in range(ROWS_IN_NUMBERS)})
+    lines = []
+    for row in picked:
+        for name, first, last, doubt in _spans(found, row):
+            values = [_value(found.x.values[place]) for place in (first, last)]
+            lines.append([_value(found.y.values[row]), name, *values, doubt])
+    x, y = (name.rpartition(".")[2] for name in (found.x.name, found.y.name))
+    return table([y, "class", f"{x} from", "to", "seeds disagree"], lines, left=2)
+
+
+def _spans(found: PhaseMap, row: int) -> list[tuple[str, int, int, str]]:
+    """Spans of one class along a row, and the cells around its end whose seeds disagree."""
+    labels, doubtful = found.labels[row], found.disagrees[row]
+    ends = [*np.flatnonzero(labels[:-1] != labels[1:]).tolist(), len(labels) - 1]
+    out = []
+    first = 0
+    for last in ends:
+        inside = [place for place in range(first, last + 1) if doubtful[place]]
+        if inside:
+            low, high = (_value(found.x.values[place]) for place in (inside[0], inside[-1]))
+            doubt = f"at {low}" if len(inside) == 1 else f"{len(inside)} cells, {low} to {high}"
+        else:
+            doubt = "-"
+        out.append((found.classes[int(labels[first])], first, last, doubt))
+        first = last + 1
+    return out
+
+
+def _notes(found: PhaseMap) -> list[str]:
+    rows, columns = found.labels.shape
+    share = found.runs / found.full_runs
+    notes = [
+        f"{columns} x {rows} cells, {found.seeds} seed{'s' * (found.seeds != 1)} each: {found.runs:,} runs, "
+        f"{100 * share:.1f} % of the {found.full_runs:,} of the whole grid."
+    ]
+    if found.stride > 1:
+        notes.append(
+            f"Boundaries were followed from probes {found.stride} cells apart: an island that fits between them can be "
+            "missed; --stride 1 runs every cell."
+        )
+    if found.at_base:
+        notes.append(f"Left at the base configuration's value: {', '.join(found.at_base)}.")
+    return notes
+
+
+def phase_json(found: PhaseMap) -> str:
+    """The map as one JSON object; `agreement` is null where a cell was not run."""
+    import json
+
+    known = np.where(found.evaluated, found.agreement, -1.0)
+    return json.dumps(
+        {
+            "x": {"name": found.x.name, "values": list(found.x.values)},
+            "y": {"name": found.y.name, "values": list(found.y.values)},
+            "classes": list(found.classes),
+            "shares": {name: found.share(name) for name in found.classes},
+            "labels": found.labels.tolist(),
+            "agreement": [[value if value >= 0 else None for value in row] for row in known.tolist()],
+            "seeds": found.seeds,
+            "cells_evaluated": int(found.evaluated.sum()),
+            "cells_disagreeing": int(found.disagrees.sum()),
+            "runs": found.runs,
+            "full_runs": found.full_runs,
+            "stride": found.stride,
+            "at_base": list(found.at_base),
+        }
+    )

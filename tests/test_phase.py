@@ -1,0 +1,336 @@
+"""Phase maps: the refinement on drawn maps, axes, classes, real maps against the whole grid, and the command."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fastsim
+from fastsim.analysis.phase import PhaseMap, phase
+from fastsim.analysis.phase_axes import phase_grid
+from fastsim.analysis.phase_classes import read_classes
+from fastsim.analysis.phase_refine import refine
+from fastsim.cli import main
+from fastsim.cli.phase_text import phase_text
+from fastsim.config import spec_from_mapping
+from fastsim.errors import InputError
+
+Y, X = np.mgrid[0:64, 0:64]
+
+
+class Drawn:
+    """A map that counts how often each cell is asked for."""
+
+    def __init__(self, labels):
+        self.labels = np.asarray(labels).astype(np.int64)
+        self.asked = np.zeros(self.labels.shape, int)
+
+    def __call__(self, cells):
+        np.add.at(self.asked, (cells[:, 0], cells[:, 1]), 1)
+        return self.labels[cells[:, 0], cells[:, 1]]
+
+
+DRAWN = {
+    "one class": X * 0,
+    "half": X > 30,
+    "diagonal": X > Y,
+    "two hyperbolas": ((X + 3) * (Y + 3) > 700).astype(int) + ((X + 3) * (Y + 3) > 1400),
+    "a disc": (X - 30) ** 2 + (Y - 25) ** 2 < 200,
+    "a thin band": np.where(X == Y, 1, np.where(X > Y, 2, 0)),
+    "three meet": np.where(Y > 30, 0, np.where(X > 40 + Y // 5, 1, 2)),
+    "a stripe of one cell": X == 13,
+    "a bay that narrows": (X > 20) & (np.abs(Y - 33) > (63 - X) // 9),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_boundaries_between_probes_are_found_exactly(name):
+    drawn = Drawn(DRAWN[name])
+    labels, known = refine((64, 64), drawn, 8)
+    assert np.array_equal(labels, drawn.labels)
+    assert np.array_equal(drawn.asked, known)  # nothing is asked for twice
+    assert known.mean() < 0.15
+
+
+def test_random_regions_of_several_classes():
+    rng = np.random.default_rng(4)
+    missed = 0
+    for _ in range(30):
+        rows, columns = rng.integers(20, 70, 2)
+        y, x = np.mgrid[0:rows, 0:columns]
+        labels = np.zeros((rows, columns), int)
+        for _ in range(3):  # half-planes: every region is cut off by straight lines
+            angle, where = rng.uniform(0, 2 * np.pi), rng.uniform(0.3, 0.7, 2)
+            side = (x - where[0] * columns) * np.cos(angle) + (y - where[1] * rows) * np.sin(angle)
+            labels += side > 0
+        found, _ = refine((rows, columns), Drawn(labels), 8)
+        # Only a corner of a region that fits between probes can be missed
+        for row, column in np.argwhere(found != labels):
+            row, column = row // 8 * 8, column // 8 * 8
+            wrong = found[row : row + 9, column : column + 9] != labels[row : row + 9, column : column + 9]
+            assert not wrong[[0, 0, -1, -1], [0, -1, 0, -1]].any()
+        missed += (found != labels).any()
+    assert missed <= 6  # the other maps are exact
+
+
+def test_an_island_between_probes_is_missed_and_a_finer_start_finds_it():
+    island = (np.abs(X - 20) < 3) & (np.abs(Y - 20) < 3)
+    assert refine((64, 64), Drawn(island), 8)[0].sum() == 0
+    found, known = refine((64, 64), Drawn(island), 4)
+    assert np.array_equal(found, island)
+    assert known.mean() < 0.15
+    assert refine((64, 64), Drawn(island), 1)[1].all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 40), (40, 1), (2, 3)])
+def test_small_and_narrow_maps(shape):
+    labels = (np.arange(np.prod(shape)).reshape(shape) > np.prod(shape) // 2).astype(int)
+    assert np.array_equal(refine(shape, Drawn(labels), 8)[0], labels)
+
+
+# --- axes and classes -------------------------------------------------------------------------------------------------
+
+SPEC = {
+    "engine": {"num_gpu_blocks": 300, "enable_prefix_caching": False},
+    "workload": {
+        "num_requests": 40,
+        "seed": 3,
+        "prompt": {"dist": "constant", "mean": 100},
+        "output": {"dist": "uniform", "min": 200, "max": 400},
+    },
+    "sweep": {
+        "seeds": 2,
+        "axes": {"workload.arrival.rate_per_s": [8, 1, 2], "engine.watermark": [0, 0.1]},
+        "choice": {"cap": {"fixed": {}, "auto": {"engine.running_cap": "auto"}}},
+    },
+}
+RATE, BLOCKS = "workload.arrival.rate_per_s", "engine.num_gpu_blocks"
+
+
+def axes(x, y, resolution=None, seeds=3):
+    grid, x_axis, y_axis, left = phase_grid(spec_from_mapping(SPEC), x, y, resolution, seeds)
+    assert grid.size == len(x_axis.values) * len(y_axis.values) * seeds
+    assert grid.config(0).workload.seed == 3
+    return x_axis, y_axis, left
+
+
+def test_axes_by_name_range_list_and_choice():
+    x, y, left = axes(RATE, "choice.cap")
+    assert (x.values, y.values) == ((1, 2, 8), ("fixed", "auto"))  # numbers in their order
+    assert left == ["engine.watermark"]
+    x, y, left = axes(f"{RATE}=1:3:5", f"{BLOCKS}=300,200")
+    assert (x.values, y.values) == ((1.0, 1.5, 2.0, 2.5, 3.0), (200, 300))
+    assert left == ["engine.watermark", "choice.cap"]
+    x, y, _ = axes(f"{RATE}=1:4:3:log", f"{BLOCKS}=200:204")
+    assert (x.values, y.values) == ((1.0, 2.0, 4.0), (200, 201, 202, 203, 204))  # each integer once
+    x, y, _ = axes(RATE, f"{BLOCKS}=100:400", resolution=4)
+    assert (len(x.values), x.values[-1], y.values) == (4, 8.0, (100, 200, 300, 400))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((RATE, RATE), "two axes were expected"),
+        ((RATE, "engine.watermrk"), "did you mean engine.watermark"),
+        ((RATE, "engine.watermrk=0:1"), "is not a key"),
+        ((RATE, "workload.seed=0:9"), "over seeds already"),
+        ((RATE, f"{BLOCKS}=-1:5:3:log"), "above 0"),
+        ((RATE, f"{BLOCKS}=a:b"), "was expected"),
+        ((RATE, "engine.policy=0:1:2"), "a range"),
+        ((RATE, f"{BLOCKS}=1:5", 1), "--resolution 1"),
+        ((RATE, f"{BLOCKS}=2:5", None, 0), "--seeds 0"),
+    ],
+)
+def test_mistakes_in_axes_are_answered_with_a_sentence(arguments, words):
+    with pytest.raises(InputError, match=words):
+        axes(*arguments)
+
+
+def test_a_condition_is_not_met_by_null():
+    classes = read_classes("ttft_p99_ms <= 2e3")
+    assert classes.names == ("not ttft_p99_ms <= 2000", "ttft_p99_ms <= 2000")
+    assert classes.code(pl.DataFrame({"ttft_p99_ms": [1.0, 2000.0, 2001.0, None]})).tolist() == [1, 1, 0, 0]
+    rows = pl.DataFrame({"status": ["ok", "error", "ok"], "verdict": ["thrash", "ok", "ok"]})
+    verdicts = read_classes(None)
+    assert [verdicts.names[code] for code in verdicts.code(rows)] == ["thrash", "failed", "ok"]
+
+
+@pytest.mark.parametrize("metric", ["ttft_p99_ms", "ttft_p98_ms <= 1", "ttft_p99_ms <= much", "stop > 1"])
+def test_metrics_that_are_none(metric):
+    with pytest.raises(InputError, match=r"expected|no result column"):
+        read_classes(metric)
+
+
+# --- real maps --------------------------------------------------------------------------------------------------------
+
+
+def small(**arguments) -> PhaseMap:
+    return phase(SPEC, f"{RATE}=1:20:24:log", f"{BLOCKS}=60:600:20", seeds=3, **arguments)
+
+
+@pytest.fixture(scope="module")
+def whole() -> PhaseMap:
+    return small(stride=1)
+
+
+def test_a_small_map_is_the_whole_grids(whole):
+    found = small()
+    assert whole.runs == whole.full_runs == 24 * 20 * 3
+    assert whole.evaluated.all()
+    assert len(np.unique(whole.labels)) > 1
+    assert np.array_equal(found.labels, whole.labels)
+    assert found.runs == 3 * found.evaluated.sum() < 0.5 * whole.runs
+    assert np.array_equal(found.agreement[found.evaluated], whole.agreement[found.evaluated])
+
+
+def test_a_cell_is_what_most_seeds_say(whole):
+    rows, columns = np.nonzero(whole.disagrees)
+    assert len(rows)  # this load has a boundary that depends on the seed
+    for row, column in [(0, 0), (19, 23), *list(zip(rows, columns, strict=True))[::5]]:
+        verdicts = []
+        for seed in (3, 4, 5):
+            base = {key: SPEC[key] for key in ("engine", "workload")}
+            sets = [f"{RATE}={whole.x.values[column]}", f"{BLOCKS}={whole.y.values[row]}", f"workload.seed={seed}"]
+            config = spec_from_mapping(base, sets).config()
+            verdicts.append(fastsim.simulate(config).metrics["verdict"])
+        said = whole.classes[whole.labels[row, column]]
+        counts = [verdicts.count(name) for name in whole.classes]
+        assert verdicts.count(said) == max(counts) == round(3 * whole.agreement[row, column])
+        assert said == whole.classes[counts.index(max(counts))]  # the worse of equals
+
+
+def test_the_table_has_a_row_a_cell(whole):
+    table = whole.to_polars()
+    assert table.columns == [BLOCKS, RATE, "class", "evaluated", "agreement"]
+    assert table.height == 24 * 20
+    last = table.row(-1, named=True)
+    assert (last[BLOCKS], last[RATE]) == (whole.y.values[-1], whole.x.values[-1])
+    assert last["class"] == whole.classes[whole.labels[-1, -1]]
+
+
+def test_the_text_answers_first_and_fits(whole):
+    for found in (whole, small(), small(metric="ttft_p99_ms <= 2000")):
+        text = phase_text(found)
+        assert text.startswith("Answer: ")
+        assert all(len(line) <= 80 for line in text.splitlines())
+        drawn = [line.partition("|")[2] for line in text.splitlines() if "|" in line]
+        assert len(drawn) == 20
+        for row, line in zip(range(19, -1, -1), drawn, strict=True):
+            assert [letter == "?" for letter in line] == found.disagrees[row].tolist()
+
+
+COLLAPSE = {
+    "engine": {"num_gpu_blocks": 7463, "enable_prefix_caching": False},
+    "workload": {"num_requests": 120},
+}
+OUTPUTS = {
+    "engine": {"num_gpu_blocks": 2000, "enable_prefix_caching": False},
+    "workload": {
+        "num_requests": 150,
+        "arrival": {"rate_per_s": 10},
+        "prompt": {"dist": "constant", "mean": 300},
+        "output": {"dist": "constant", "mean": 1000},
+    },
+}
+CHAT = {
+    "engine": {"num_gpu_blocks": 4000, "enable_prefix_caching": False},
+    "workload": {
+        "num_requests": 300,
+        "prompt": {"dist": "uniform", "min": 100, "max": 900},
+        "output": {"dist": "uniform", "min": 50, "max": 350},
+    },
+}
+BLIS = {"engine": {"name": "blis", "num_gpu_blocks": 7463}, "workload": {"num_requests": 120}}
+MAPS = {
+    "verdict, rate x blocks": (COLLAPSE, f"{RATE}=0.5:10", f"{BLOCKS}=1000:8000", None),
+    "recomputed share, max_num_seqs x output": (
+        OUTPUTS,
+        "engine.max_num_seqs=4:130",
+        "workload.output.mean=50:2500",
+        "recomputed_share <= 0.1",
+    ),
+    "verdict, rate x watermark": (COLLAPSE, f"{RATE}=0.5:8", "engine.watermark=0:0.3", None),
+    "verdict under BLIS, rate x blocks": (BLIS, f"{RATE}=0.5:6", f"{BLOCKS}=1000:8000", None),
+    "TTFT p99, rate x max_num_seqs": (CHAT, f"{RATE}=2:60", "engine.max_num_seqs=4:130", "ttft_p99_ms <= 2000"),
+}
+
+
+def boundary(labels):
+    """Every pair of neighbours of different classes, with both classes."""
+    down = [(r, c, 0, labels[r, c], labels[r + 1, c]) for r, c in np.argwhere(labels[:-1] != labels[1:]).tolist()]
+    across = [
+        (r, c, 1, labels[r, c], labels[r, c + 1]) for r, c in np.argwhere(labels[:, :-1] != labels[:, 1:]).tolist()
+    ]
+    return {*down, *across}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MAPS)
+def test_the_boundary_is_that_of_the_whole_grid_at_a_fraction_of_its_runs(name):
+    spec, x, y, metric = MAPS[name]
+    whole = phase(spec, x, y, metric, stride=1)
+    found = phase(spec, x, y, metric)
+    assert whole.runs == whole.full_runs == 64 * 64 * 5
+    assert found.runs < 0.15 * whole.runs
+    assert boundary(found.labels) == boundary(whole.labels)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spec_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("phase") / "spec.toml"
+    path.write_text(
+        """
+        engine.num_gpu_blocks = 300
+        workload.num_requests = 40
+        workload.output = { dist = "uniform", min = 200, max = 400 }
+        [sweep]
+        axes = { engine.max_num_seqs = [4, 32], workload.arrival.rate_per_s = [1, 5, 20] }
+        """
+    )
+    return path
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([*map(str, arguments)])
+    out = capsys.readouterr()
+    return stop.value.code, out.out, out.err
+
+
+def test_the_command(spec_file, capsys):
+    options = ["phase", spec_file, "--x", RATE, "--y", f"{BLOCKS}=100:400:6", "--seeds", "2", "--workers", "1"]
+    code, out, _ = run(capsys, *options)
+    assert code == 0
+    assert out.startswith("Answer: ")
+    assert "Left at the base configuration's value: engine.max_num_seqs." in " ".join(out.split())
+    code, out, _ = run(capsys, *options, "--json", "--set", "engine.max_num_seqs=8")
+    found = json.loads(out)
+    assert (found["x"]["values"], found["y"]["values"]) == ([1, 5, 20], [100, 160, 220, 280, 340, 400])
+    assert np.array(found["labels"]).shape == np.array(found["agreement"]).shape == (6, 3)
+    assert found["at_base"] == []
+    again = fastsim.phase(
+        fastsim.config.load_spec(spec_file, ["engine.max_num_seqs=8"]), RATE, f"{BLOCKS}=100:400:6", seeds=2
+    )
+    assert again.labels.tolist() == found["labels"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--x", RATE],
+        ["--x", RATE, "--y", RATE],
+        ["--x", RATE, "--y", "engine.max_num_seqs", "--metric", "goodness > 1"],
+        ["--x", RATE, "--y", "engine.max_num_seqs", "--stride", "0"],
+        ["--x", RATE, "--y", "engine.max_num_seqs", "--seeds", "many"],
+        ["--x", RATE, "--y", "engine.max_num_batched_tokens=64:0:3"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_sentence(spec_file, capsys, options):
+    code, out, err = run(capsys, "phase", spec_file, *options)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
