@@ -17,9 +17,11 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
+from fastsim.errors import WorkError
 from fastsim.runner.hands import Desk, Event, Hand
 from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
 
+START_AGAIN_AFTER_S = (0.05, 0.2, 1.0)
 ANNOUNCE_COMPILING_S = 3.0
 COMPILING = "compiling the kernels, once after an installation or a change (about 20 s)"
 
@@ -132,10 +134,29 @@ class Pool:
     def _start_worker(self) -> None:
         ours, theirs = self.context.Pipe()
         with quiet_start():
-            process = self.context.Process(target=main, args=(theirs, self.job), daemon=True)
-            process.start()
+            process = self._started_process(theirs)
         theirs.close()
         self.workers.append(_Worker(process, ours))
+
+    def _started_process(self, connection: Connection) -> BaseProcess:
+        """A worker that runs. The fork server may have been killed, and not yet be known to be dead: it is tried again.
+
+        Raises
+        ------
+        WorkError
+            When no process can be started.
+        """
+        for patience_s in (*START_AGAIN_AFTER_S, None):
+            process = self.context.Process(target=main, args=(connection, self.job), daemon=True)
+            try:
+                process.start()
+            except (EOFError, OSError) as error:
+                if patience_s is None:
+                    raise WorkError(f"no worker process can be started ({error}); what was done is kept") from None
+                time.sleep(patience_s)
+            else:
+                return process
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 @contextmanager
