@@ -124,4 +124,8 @@ def test_the_text_answers_first_and_fits():
     text = interaction_text(interaction(table, MARK, RATE, ["preemptions"]), MARK, RATE, [])
     assert text.startswith(f"Answer: the effect of {MARK} on preemptions depends on")
     assert all(len(line) <= 80 for line in text.splitlines())
+    long = {RATE: "engine.backpressure_threshold", MARK: "engine.long_prefill_token_threshold_adaptive"}
+    named = interaction(table.rename(long), long[MARK], long[RATE], ["preemptions"])
+    text = interaction_text(named, long[MARK], long[RATE], [])
+    assert all(len(line) <= 80 for line in text.splitlines())
     assert json.dumps(interaction(table, MARK, RATE, ["preemptions"]).to_dicts())

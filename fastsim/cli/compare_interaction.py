@@ -5,52 +5,53 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-_WIDTHS = (20, 14, 10, 7)
+_WIDTHS = (30, 20, 14, 10)
 _SHORT = {"no dependence shown": "none shown"}
 _MANY = 20
 
 
 def interaction_text(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> str:
-    """The answer in a sentence, then a table for each metric."""
+    """The answer in a sentence, then a table for each metric and value of `for_each`."""
     from fastsim.analysis.compare_rows import level_text
-    from fastsim.cli.compare import cut
-    from fastsim.cli.tables import WIDTH, wrapped
-    from fastsim.cli.tables import table as as_text
+    from fastsim.cli.tables import wrapped
 
-    first, second = by.rpartition(".")[2], other.rpartition(".")[2]
-    parts = [wrapped(f"Answer: {_answer(table, by, other)}"), ""]
-    for metric in table["metric"].unique(maintain_order=True):
-        rows = table.filter(metric=metric)
+    parts = [wrapped(f"Answer: {_answer(table, by, other, for_each)}"), ""]
+    groups = table.partition_by([*for_each, "metric"], maintain_order=True)
+    metrics = table["metric"].unique(maintain_order=True).to_list()
+    for rows in sorted(groups, key=lambda group: metrics.index(group["metric"][0])):
         base = rows.row(0, named=True)
+        where = "".join(f", {name} = {level_text(base[name])}" for name in for_each)
         parts.append(
             wrapped(
-                f"{metric}: effect of {by} against {base['baseline']}, less that effect at {other} = "
-                f"{base['with_baseline']}:"
+                f"{base['metric']}{where}: effect of {by} against {base['baseline']}, less that effect at {other} = "
+                f"{base['with_baseline']} (its base):"
             )
         )
-        header = [
-            *(name.rpartition(".")[2] for name in for_each),
-            first,
-            second,
-            "effect",
-            f"at {cut(str(base['with_baseline']), 10)}",
-        ]
-        header += ["less", "95 % from", "to", "verdict"]
+        parts += [_table(rows, by.rpartition(".")[2], other.rpartition(".")[2]), ""]
+    return "\n".join([*parts, _notes(table)])
+
+
+def _table(rows: "pl.DataFrame", first: str, second: str) -> str:
+    """As wide as fits: labels are cut first, then the axes lose their names, which the line above says."""
+    from fastsim.cli.compare import cut
+    from fastsim.cli.tables import WIDTH
+    from fastsim.cli.tables import table as as_text
+
+    for names in ([first, second], ["value", "with"]):
         for width in _WIDTHS:
+            header = [*names, "effect", "at base", "less", "95 % from", "to", "verdict"]
             body = [
                 [
-                    *(cut(level_text(row[name]), width) for name in for_each),
                     *(cut(row[name], width) for name in ("level", "with_level")),
                     *_numbers(row),
                     _SHORT.get(row["verdict"], row["verdict"]),
                 ]
                 for row in rows.iter_rows(named=True)
             ]
-            shown = as_text(header, body, left=len(for_each) + 2)
+            shown = as_text(header, body, left=2)
             if max(map(len, shown.splitlines())) <= WIDTH:
-                break
-        parts += [shown, ""]
-    return "\n".join([*parts, _notes(table)])
+                return shown
+    return shown
 
 
 def _numbers(row: dict[str, Any]) -> list[Any]:
@@ -59,8 +60,9 @@ def _numbers(row: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _answer(table: "pl.DataFrame", by: str, other: str) -> str:
+def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> str:
     """What the first metric says: its clearest combination."""
+    from fastsim.analysis.compare_rows import level_text
     from fastsim.cli.tables import number
 
     metric = table["metric"][0]
@@ -76,10 +78,11 @@ def _answer(table: "pl.DataFrame", by: str, other: str) -> str:
     best = max(shown.iter_rows(named=True), key=lambda row: abs(row["interaction"] or 0.0))
     low, high = number(best["interaction_low"]), number(best["interaction_high"])
     reverses = shown.filter(verdict="reverses").height
+    where = "".join(f" at {name} = {level_text(best[name])}," for name in for_each)
     return (
         f"the effect of {by} on {metric} depends on {other} in {shown.height} of {rows.height} combinations"
         + (f", and reverses in {reverses}" if reverses else "")
-        + f"; most where {by} = {best['level']}, against {best['baseline']}, is worth {number(best['effect'])} at "
+        + f"; most where{where} {by} = {best['level']}, against {best['baseline']}, is worth {number(best['effect'])} at "
         f"{other} = {best['with_level']} but {number(best['effect_at_baseline'])} at {best['with_baseline']} "
         f"(difference {number(best['interaction'])}, 95 % {low} to {high}; {best['seeds']} seeds)."
     )

@@ -69,7 +69,7 @@ def _table(rows: "pl.DataFrame", axes: list[str], aims: Sequence["Aim"]) -> str:
     from fastsim.cli.tables import table as as_text
 
     metrics = [aim.metric for aim in aims]
-    header = [*(name.rpartition(".")[2] for name in axes), *metrics, "share of resamples"]
+    header = [*(name.rpartition(".")[2] for name in axes), *metrics, "share"]
     for width in _WIDTHS:
         body: list[list[Any]] = [
             [*(cut(level_text(row[name]), width) for name in axes), *(_number(row[m]) for m in metrics), _share(row)]
@@ -78,9 +78,7 @@ def _table(rows: "pl.DataFrame", axes: list[str], aims: Sequence["Aim"]) -> str:
         shown = as_text(header, body, left=len(axes))
         if max(map(len, shown.splitlines())) <= WIDTH:
             return shown
-    numbers = as_text(
-        ["", *metrics, "share of resamples"], [[k + 1, *line[len(axes) :]] for k, line in enumerate(body)]
-    )
+    numbers = as_text(["", *metrics, "share"], [[k + 1, *line[len(axes) :]] for k, line in enumerate(body)])
     lines = [
         wrapped(f"{k + 1}: " + ", ".join(f"{name.rpartition('.')[2]} {level_text(row[name])}" for name in axes))
         for k, row in enumerate(rows.iter_rows(named=True))
