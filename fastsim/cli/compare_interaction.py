@@ -82,9 +82,10 @@ def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> 
     return (
         f"the effect of {by} on {metric} depends on {other} in {shown.height} of {rows.height} combinations"
         + (f", and reverses in {reverses}" if reverses else "")
-        + f"; most where{where} {by} = {best['level']}, against {best['baseline']}, is worth {number(best['effect'])} at "
-        f"{other} = {best['with_level']} but {number(best['effect_at_baseline'])} at {best['with_baseline']} "
-        f"(difference {number(best['interaction'])}, 95 % {low} to {high}; {best['seeds']} seeds)."
+        + f"; most where{where} {by} = {best['level']}, against {best['baseline']}, is worth "
+        f"{number(best['effect'])} at {other} = {best['with_level']} but "
+        f"{number(best['effect_at_baseline'])} at {best['with_baseline']} (difference "
+        f"{number(best['interaction'])}, 95 % {low} to {high}; {best['seeds']} seeds)."
     )
 
 
