@@ -42,6 +42,10 @@ def command(
     steps: Annotated[
         Path | None, typer.Option("--steps", metavar="OUT.parquet", help="Store what every step scheduled.")
     ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option("--timeline", metavar="OUT.json", help="Store a trace for ui.perfetto.dev: a track a request."),
+    ] = None,
     beside: Annotated[
         Path | None,
         typer.Option("--beside", metavar="METRICS.json", help="Lay BLIS's metrics beside it."),
@@ -87,12 +91,18 @@ def command(
     from fastsim.workload import build_workload
 
     workload = build_workload(config.workload)
-    record = steps is not None
+    record = steps is not None or timeline is not None
+    if timeline is not None:
+        from fastsim.analysis.recorded import check_recorded
+
+        check_recorded(config)
     result = simulate(config, workload, fast_forward=fast_forward, record_steps=record, repeat=repeat)
     if requests is not None:
         store_table(result.to_polars(), requests, "--requests")
     if steps is not None:
         store_table(steps_table(result), steps, "--steps")
+    if timeline is not None:
+        store_timeline(result, timeline)
     if as_json:
         import json
 
@@ -167,6 +177,17 @@ def steps_table(result: "Result") -> Any:
             **dict.fromkeys(("free_mid_blocks", "free_end_blocks", "running", "waiting"), pl.Int64),
         },
     )
+
+
+def store_timeline(result: "Result", path: Path) -> None:
+    """Write a run's trace as JSON, and say on stderr what was left out of it."""
+    from fastsim.analysis.recorded import history_of
+    from fastsim.analysis.timeline import make_timeline
+
+    timeline = make_timeline(history_of(result), result.config.engine.name)
+    timeline.write(path)
+    thinned = f"; thinned: {'; '.join(timeline.notes)}" if timeline.notes else ""
+    typer.echo(f"note: {path}: open it at https://ui.perfetto.dev or in chrome://tracing{thinned}", err=True)
 
 
 def store_table(table: Any, path: Path, option: str) -> None:
