@@ -138,7 +138,7 @@ def try_admit(cfg, st, tot, wl, req, q, blk, log, i, leaving):
     tokens = min(tokens, budget)
     if cfg["admission"] != GREEDY and not projection_admits(cfg, st, wl, req, i, leaving):
         return BLOCKS
-    watermark = int(cfg["watermark"] * cfg["num_gpu_blocks"]) if running > 0 else 0
+    watermark = cfg["watermark_blocks"] if running > 0 else 0
     available = free - evictable - watermark
     if not fits(cfg, req, i, computed + tokens, hits, swapped, available):
         return BLOCKS
@@ -151,14 +151,13 @@ def try_admit(cfg, st, tot, wl, req, q, blk, log, i, leaving):
 @helper
 def fits(cfg, req, i, tokens, hits, swapped, available):
     """The full-sequence gate (not for one that comes back from the host), then the blocks of this step."""
-    block_size = cfg["block_size"]
+    if available < 0:
+        return False
+    room = (hits + available) * cfg["block_size"]
     limit = cfg["max_model_len"]
-    if cfg["scheduler_reserve_full_isl"] and not swapped:
-        whole = (min(req.num_tokens[i], limit) + block_size - 1) // block_size
-        if max(whole - hits, 0) > available:
-            return False
-    needed = (min(tokens, limit) + block_size - 1) // block_size - hits
-    return max(needed, 0) <= available
+    if cfg["scheduler_reserve_full_isl"] and not swapped and min(req.num_tokens[i], limit) > room:
+        return False
+    return min(tokens, limit) <= room
 
 
 @helper

@@ -97,6 +97,7 @@ _INT_FIELDS = (
     "enable_chunked_prefill",
     "enable_prefix_caching",
     "scheduler_reserve_full_isl",
+    "watermark_blocks",  # int(watermark * num_gpu_blocks)
     "max_num_active_seqs",  # NO_LIMIT when null
     "prefill_schedule_interval",
     "queue_order",
@@ -145,7 +146,6 @@ _FLOAT_FIELDS = (
     "b2_us_per_decode_token",
     "b3_us_per_context_token",
     "swap_us_per_block",
-    "watermark",
     "overcommit",
     "aging_per_s",
     "feedback_threshold",

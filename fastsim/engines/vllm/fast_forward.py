@@ -12,6 +12,7 @@ from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, Run
 from fastsim.engines.vllm.door import let_arrivals_in, next_deadline_us
 from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.gaps import tick, ticks_in_room
+from fastsim.engines.vllm.lanes import advance_clock
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import steps_until_hopeless, watch_progress
 from fastsim.engines.vllm.recorder import record_repeated, record_update
@@ -82,7 +83,7 @@ def _steps_until_short(cfg, st, q, most):
         return most
     left = st["free"] - turns * st["clocked"]
     steps = turns * block_size
-    lane = st["clock"] % block_size
+    lane = st["due_lane"]
     while steps < most:
         left -= q.lane_size[lane]
         if left < 0:
@@ -170,7 +171,7 @@ def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
     block_size = cfg["block_size"]
     turns = steps // block_size
     rest = steps - turns * block_size
-    lane = st["clock"] % block_size
+    lane = st["due_lane"]
     # Held blocks summed over the steps: whole turns repeat one pattern on a rising base
     rest_taken, rest_area = _lane_sum(q, block_size, lane, rest)
     area = rest_area + rest * turns * decoders
@@ -186,16 +187,16 @@ def _jump_at_once(cfg, st, tot, req, q, blk, itl, steps, stop_us):
     tick(cfg, st, tot, itl, duration, decoders, steps - 1)
     last_call_us = st["now_us"] if steps == 1 else returned_us + duration * (steps - 2)
     st["now_us"] = returned_us + duration * (steps - 1)
-    _count_jumped(st, tot, steps, duration * steps)
+    _count_jumped(cfg, st, tot, steps, duration * steps)
     return steps, last_call_us
 
 
 @inlined
-def _count_jumped(st, tot, steps, duration_us):
+def _count_jumped(cfg, st, tot, steps, duration_us):
     if st["in_flight"] > 0:
         st["gpu_us"] += duration_us
         st["flight_end_us"] = st["gpu_us"]
-    st["clock"] += steps
+    advance_clock(cfg, st, steps)
     st["clock_token_us"] = st["now_us"]
     st["executed"] += steps
     tot["steps"] += steps
@@ -214,7 +215,7 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
     context = st["clock_context"] + decoders * st["clock"]
     held = st["usable"] - st["free"]
     taken = 0
-    lane = st["clock"] % block_size
+    lane = st["due_lane"]
     now_us = st["now_us"]
     start_us = st["gpu_us"] if in_flight > 0 else now_us
     first_start_us = start_us
@@ -245,5 +246,5 @@ def _jump_by_time(cfg, st, tot, req, q, blk, itl, rec, steps, stop_us):
     take_blocks(cfg, st, req, blk, taken)
     tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held + taken)
     st["now_us"] = now_us
-    _count_jumped(st, tot, done, start_us - first_start_us)
+    _count_jumped(cfg, st, tot, done, start_us - first_start_us)
     return done, last_call_us

@@ -9,7 +9,7 @@ from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
 from fastsim.engines.vllm.gaps import tick
-from fastsim.engines.vllm.lanes import lane_remove, length
+from fastsim.engines.vllm.lanes import advance_clock, lane_remove, length
 from fastsim.engines.vllm.update import (
     deliver_token,
     finish_noted,
@@ -38,7 +38,7 @@ def send_batch(cfg, st, tot, req, q, log):
     clock here, before the token has come.
     """
     st["submitted_clocked"] = st["clocked"]
-    st["clock"] += 1
+    advance_clock(cfg, st, 1)
     base = next_base(st, q)
     for k in range(st["scheduled"]):
         i = q.scheduled[k]

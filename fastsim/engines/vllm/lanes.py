@@ -104,6 +104,14 @@ def on_clock(cfg, req, i):
     return lane != NONE and lane != cfg["block_size"]
 
 
+@inlined
+def advance_clock(cfg, st, steps):
+    """Everybody on the clock decodes `steps` tokens."""
+    st["clock"] += steps
+    lane = st["due_lane"] + steps
+    st["due_lane"] = lane if lane < cfg["block_size"] else lane % cfg["block_size"]
+
+
 @helper
 def computed_tokens(cfg, st, req, i):
     """C of a request, at the start of this step, wherever it stands."""

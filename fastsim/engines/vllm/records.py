@@ -52,7 +52,6 @@ _SAME_NAME = (
 )
 _SAME_NAME_FLOAT = (
     "swap_us_per_block",
-    "watermark",
     "overcommit",
     "aging_per_s",
     "feedback_threshold",
@@ -118,6 +117,7 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
         records[name] = take(f"engine.{name}", _or_no_limit)
     for name in _LATENCY:
         records[name] = take(f"latency.{name}", float)
+    records["watermark_blocks"] = (take("engine.watermark", float) * records["num_gpu_blocks"]).astype(np.int64)
     scheduled = take("engine.max_num_scheduled_tokens", _or_no_limit)
     records["max_num_scheduled_tokens"] = np.minimum(scheduled, np.iinfo(np.int64).max)
     unset = scheduled == NO_LIMIT

@@ -33,6 +33,7 @@ SCALARS_DTYPE = np.dtype(
             # decode clock
             "use_clock",  # requests that start to decode enter the clock
             "clock",  # D
+            "due_lane",  # D modulo block_size
             "clocked",  # requests on it
             "clock_context",  # sum of their offsets
             "clock_next_end",  # least end_clock among them

@@ -126,9 +126,8 @@ def running_loop(cfg, st, tot, wl, req, q, blk, log, rec):
     due = NONE
     due_size = 0
     if st["clocked"] > 0:
-        lane = st["clock"] % cfg["block_size"]
-        due = q.lane_head[lane]
-        due_size = q.lane_size[lane]
+        due = q.lane_head[st["due_lane"]]
+        due_size = q.lane_size[st["due_lane"]]
     if q.lane_head[explicit] == NONE and due_size <= st["free"]:
         take_blocks(cfg, st, req, blk, due_size)
     else:

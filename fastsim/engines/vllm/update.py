@@ -6,7 +6,7 @@ from fastsim.engines.vllm.arrivals import client_sends_next
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import PreemptionMode
 from fastsim.engines.vllm.gaps import count_gaps, log_token, tick
-from fastsim.engines.vllm.lanes import enter_clock, lane_remove, leave_clock, running_remove
+from fastsim.engines.vllm.lanes import advance_clock, enter_clock, lane_remove, leave_clock, running_remove
 from fastsim.engines.vllm.waiting import withdraw
 
 RUNNING = int(Status.RUNNING)
@@ -21,7 +21,7 @@ def update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us):
     tick(cfg, st, tot, itl, end_us - st["clock_token_us"], st["clocked"], 1)
     if ends_on_clock:
         _finish_clocked(cfg, st, tot, req, q, log)
-    st["clock"] += 1
+    advance_clock(cfg, st, 1)
     st["clock_token_us"] = end_us
     st["clock_step"] = tot["steps"]
     for k in range(st["scheduled"]):
