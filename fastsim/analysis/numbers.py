@@ -43,6 +43,12 @@ def column_label(name: str) -> str:
     return f"{words}, {unit}" if unit else words
 
 
+def short_key(key: str) -> str:
+    """The last part of a dotted key, where it says enough: `max_num_seqs`, but `engine` for `engine.name`."""
+    head, _, last = key.rpartition(".")
+    return head.rpartition(".")[2] if last in ("name", "kind", "dist") and head else last
+
+
 def as_title(words: str) -> str:
     """With a capital first letter, unless it begins with a key."""
     first = words.partition(" ")[0]

@@ -60,10 +60,11 @@ def command(
     from fastsim.analysis.report.page import page as page_of
     from fastsim.analysis.report.page import provenance
     from fastsim.analysis.report.picture import picture as picture_of
+    from fastsim.analysis.report.figures import answered
     from fastsim.analysis.report.rows import read_sweep
 
     source = provenance(folder)
-    sweep = read_sweep(folder, question_of(folder), gpu_hour_price)
+    sweep = answered(read_sweep(folder, question_of(folder), gpu_hour_price))
     written = []
     if page is not None or picture is None:
         path = folder / "report.html" if page is None else page
@@ -100,7 +101,7 @@ def _write(path: Path, data: bytes, option: str) -> str:
 
 
 def question_of(folder: Path) -> "Question":
-    """What the spec in a sweep's folder asks, and the answer from its rows; without one, a summary of the rows."""
+    """What the spec in a sweep's folder asks, and the answer from its rows."""
     from fastsim.analysis.report.question import Question
     from fastsim.cli.answer import answer_from
     from fastsim.cli.outcome import answer_rows, sentence
@@ -113,7 +114,7 @@ def question_of(folder: Path) -> "Question":
     path = folder / "spec.toml"
     asked = load_spec(path).answer if path.is_file() else None
     if asked is None:
-        return Question(answer=_most_goodput(rows, axes))
+        return Question()
     answer = answer_from(asked, str(path), axes)
     summary = answer.summary(rows)
     title, table = answer_rows(answer, summary)
@@ -152,21 +153,6 @@ def _extent(answer: "Answer", table: "pl.DataFrame") -> str:
 
 def _setting(axes: Sequence[str], row: dict[str, Any]) -> str:
     from fastsim.analysis.compare import level_text
+    from fastsim.analysis.numbers import short_key
 
-    return ", ".join(f"{name.rpartition('.')[2]} {level_text(row[name])}" for name in axes)
-
-
-def _most_goodput(rows: "pl.LazyFrame", axes: list[str]) -> str:
-    """The row with the most goodput, where no question was asked."""
-    import polars as pl
-
-    from fastsim.analysis.numbers import number
-
-    known = rows.filter(pl.col("goodput_req_per_s").is_not_null())
-    best = known.select(*axes, "config_id", "goodput_req_per_s", "verdict").top_k(1, by="goodput_req_per_s").collect()
-    if best.is_empty():
-        return "No row has a goodput."
-    row = best.row(0, named=True)
-    where = f" with {_setting(axes, row)}" if axes else ""
-    best_of = f"{number(row['goodput_req_per_s'])} requests/s{where}"
-    return f"Most goodput: {best_of} (config_id {row['config_id']}, {row['verdict']})."
+    return ", ".join(f"{short_key(name)} {level_text(row[name])}" for name in axes)

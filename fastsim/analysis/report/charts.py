@@ -50,7 +50,8 @@ def _cell_positions(phase: PhaseMap) -> dict[str, Any]:
 
 def _height(phase: PhaseMap) -> int:
     count = 1 if phase.y is None else len(phase.y.labels)
-    return min(max(46 * count, 60), max(26 * count, 340))
+    title = 0 if phase.y is None else 7.5 * len(phase.y.axis.name)  # it stands upright beside the cells
+    return round(max(min(max(46 * count, 60), max(26 * count, 340)), title))
 
 
 def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
@@ -70,7 +71,7 @@ def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
         *([alt.Tooltip("y:N", title=phase.y.axis.name)] if phase.y else []),
         alt.Tooltip("rows:N", title="rows"),
     ]
-    base = alt.Chart(_data(records)).encode(**_cell_positions(phase), tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("verdicts")).encode(**_cell_positions(phase), tooltip=tooltip)
     styles = _outcomes([record["outcome"] for record in records])
     cells = base.mark_rect(fillOpacity=0.2, stroke=colour("line")).encode(fill=styles["fill"])
     few = len(phase.x.labels) <= 12 and any(record["share"] for record in records)
@@ -80,7 +81,9 @@ def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
         layers.append(base.mark_text(dy=10, fontSize=11).encode(text="share:N"))
     found = [record["outcome"] for record in records]
     words = ", ".join(f"{name} in {found.count(name)} cells" for name in OUTCOMES if name in found)
-    return _finished(alt.layer(*layers), _height(phase), f"Map of verdicts over {_over(phase)}: {words}.")
+    return _finished(
+        alt.layer(*layers), "verdicts", records, _height(phase), f"Map of verdicts over {_over(phase)}: {words}."
+    )
 
 
 def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
@@ -98,7 +101,7 @@ def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
         alt.Tooltip("full:N", title=label),
         alt.Tooltip("settings:Q", title="settings in the cell"),
     ]
-    base = alt.Chart(_data(records)).encode(**_cell_positions(phase), tooltip=tooltip)
+    base = alt.Chart(alt.NamedData(f"map {metric}")).encode(**_cell_positions(phase), tooltip=tooltip)
     cells = base.mark_rect(stroke=colour("line")).encode(
         fill=alt.Fill("class:N", sort=domain, scale=alt.Scale(domain=domain, range=fills), title=label)
     )
@@ -108,7 +111,9 @@ def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
         layers.append(base.mark_text(fontSize=11).encode(text="text:N", color=ink))
     known = [record["value"] for record in records if record["value"] is not None]
     extent = f"from {min(known):.4g} to {max(known):.4g}" if known else "no value anywhere"
-    return _finished(alt.layer(*layers), _height(phase), f"Map of {label} over {_over(phase)}: {extent}.")
+    return _finished(
+        alt.layer(*layers), f"map {metric}", records, _height(phase), f"Map of {label} over {_over(phase)}: {extent}."
+    )
 
 
 def _over(phase: PhaseMap) -> str:
@@ -120,7 +125,7 @@ def trade_off(sweep: Sweep, trade: TradeOff, *, choose: bool = True) -> Chart:
     records, lane, log = points_with_lane(sweep, trade)
     y_title, x_title = sweep.label(trade.y), sweep.label(trade.x)
     y_scale, y_axis = _y_scale(records, lane, log, y_title)
-    base = alt.Chart(_data(records)).encode(
+    base = alt.Chart(alt.NamedData(f"{trade.x} {trade.y}")).encode(
         x=alt.X("x:Q", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(title=x_title, tickCount=6)),
         y=alt.Y("y:Q", scale=y_scale, axis=y_axis),
     )
@@ -144,7 +149,7 @@ def trade_off(sweep: Sweep, trade: TradeOff, *, choose: bool = True) -> Chart:
         strokeDash=[5, 3],
     )
     line = line.encode(detail="load:N")
-    points = base.mark_point(size=55, strokeWidth=0.8, stroke=colour("paper"), opacity=0.85)
+    points = base.mark_point(size=_size(len(records)), strokeWidth=0.8, stroke=colour("paper"), opacity=0.85)
     layers = [line, points.encode(**styles, tooltip=tooltip)]
     if lane is not None:
         layers += _marked(lane, missing(trade.y), [2, 3])
@@ -155,7 +160,7 @@ def trade_off(sweep: Sweep, trade: TradeOff, *, choose: bool = True) -> Chart:
     words = f"{y_title} against {x_title} of {len(records):,} settings; {front} are on the front."
     if trade.lost:
         words += f" {trade.lost:,} of {trade.settings:,} settings have no {y_title}: {missing(trade.y)}."
-    return _finished(alt.layer(*layers), 340, words)
+    return _finished(alt.layer(*layers), f"{trade.x} {trade.y}", records, 340, words)
 
 
 def _y_scale(records: list[dict[str, Any]], lane: float | None, log: bool, title: str) -> tuple[alt.Scale, alt.Axis]:
@@ -181,6 +186,11 @@ def _marked(y: float, words: str, dash: list[int]) -> list[alt.Chart]:
     return [note.mark_rule(strokeDash=dash), text.encode(x=alt.value(0), text="text:N")]
 
 
+def _size(count: int) -> int:
+    """Of a mark, in square pixels: larger where there are few."""
+    return 110 if count <= 60 else 55
+
+
 _EFFECTS = {
     "better": ("triangle-up", "ok"),
     "worse": ("triangle-down", "livelock"),
@@ -200,16 +210,19 @@ def effect(sweep: Sweep, one: Effect, metrics: Sequence[str], *, choose: bool = 
         {
             "level": row["level"],
             "metric": row["metric"],
-            "relative": None if row["relative"] is None else 100 * row["relative"],
-            "low": None if row["relative_low"] is None else 100 * row["relative_low"],
-            "high": None if row["relative_high"] is None else 100 * row["relative_high"],
+            "known": row["relative"] is not None,
+            "relative": _percent(row["relative"], 0.0),
+            "low": _percent(row["relative_low"], row["relative"]),
+            "high": _percent(row["relative_high"], row["relative"]),
             "verdict": row["verdict"],
             "text": _effect_text(row),
         }
         for row in table.to_dicts()
     ]
     levels = list(dict.fromkeys(record["level"] for record in records))
-    base = alt.Chart(_data(records)).encode(y=alt.Y("level:N", sort=levels, axis=alt.Axis(title=None, grid=True)))
+    base = alt.Chart(alt.NamedData(one.axis.name)).encode(
+        y=alt.Y("level:N", sort=levels, axis=alt.Axis(title=None, grid=True))
+    )
     if choose:
         select = alt.binding_select(options=list(metrics), labels=[sweep.label(m) for m in metrics], name="Metric: ")
         base = base.add_params(alt.param(name="metric", value=metrics[0], bind=select))
@@ -222,18 +235,26 @@ def effect(sweep: Sweep, one: Effect, metrics: Sequence[str], *, choose: bool = 
     tooltip = [alt.Tooltip("level:N", title=one.axis.name), alt.Tooltip("text:N", title="change"), "verdict:N"]
     interval = base.mark_rule(strokeWidth=2, color=colour("muted")).encode(x=x.copy(), x2="high:Q")
     interval = interval.encode(x=alt.X("low:Q", title=title))
-    dots = base.mark_point(size=80, strokeWidth=0, opacity=1).encode(
+    dots = base.mark_point(size=80, strokeWidth=0).encode(
         x=x,
+        opacity=alt.when("datum.known").then(alt.value(1)).otherwise(alt.value(0)),
         tooltip=tooltip,
         shape=alt.Shape("verdict:N", scale=shapes, title=None),
         fill=alt.Fill("verdict:N", scale=fills, title=None),
     )
     zero = alt.Chart(_data([{"x": 0}])).mark_rule(strokeDash=[4, 3]).encode(x="x:Q")
-    blank = base.transform_filter("datum.relative == null").mark_text(align="left", dx=6, fontSize=11)
+    blank = base.transform_filter("!datum.known").mark_text(align="left", dx=6, fontSize=11)
     blank = blank.encode(x=alt.datum(0, type="quantitative"), text="text:N")
     words = "; ".join(f"{r['level']}: {r['text']}, {r['verdict']}" for r in records if r["metric"] == metrics[0])
     description = f"Change of {sweep.label(metrics[0])} with {one.axis.name} against {table['baseline'][0]}: {words}"
-    return _finished(alt.layer(zero, interval, dots, blank), max(24 * len(levels), 50), description[:1500])
+    layers = alt.layer(zero, interval, dots, blank)
+    return _finished(layers, one.axis.name, records, max(24 * len(levels), 50), description[:1500])
+
+
+def _percent(share: float | None, instead: float | None) -> float:
+    """In percent; where there is no share, what stands in for it: a bar of no length is not seen."""
+    value = instead if share is None else share
+    return 0.0 if value is None else float(f"{100 * value:.6g}")
 
 
 def _effect_text(row: dict[str, Any]) -> str:
@@ -264,13 +285,13 @@ def spread(sweep: Sweep, found: Spread) -> Chart:
     ]
     order = [f"{k + 1}" for k in range(len(texts))]
     label = sweep.label(found.metric)
-    base = alt.Chart(_data(records)).encode(
+    base = alt.Chart(alt.NamedData("seeds")).encode(
         y=alt.Y("setting:N", sort=order, axis=alt.Axis(title="setting", grid=True)),
         x=alt.X("value:Q", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(title=label, tickCount=6)),
     )
     tooltip = ["name:N", alt.Tooltip("text:N", title=label), alt.Tooltip("outcome:N", title="verdict")]
     styles = _outcomes([record["outcome"] for record in records])
-    points = base.mark_point(size=45, strokeWidth=0.8, stroke=colour("paper"), opacity=0.8).encode(
+    points = base.mark_point(size=55, strokeWidth=0.8, stroke=colour("paper"), opacity=0.8).encode(
         **styles, tooltip=tooltip
     )
     layers = [points]
@@ -281,11 +302,16 @@ def spread(sweep: Sweep, found: Spread) -> Chart:
             note.mark_text(align="right", dx=-4, dy=8, baseline="top").encode(x="x:Q", y=alt.value(0), text="text:N")
         ]
     words = f"{label} of {len(texts)} settings, a mark for each of {found.seeds_shown} seeds."
-    return _finished(alt.layer(*layers), max(22 * len(texts), 60), words)
+    return _finished(alt.layer(*layers), "seeds", records, max(22 * len(texts), 60), words)
 
 
-def _finished(chart: alt.LayerChart | alt.FacetChart, height: int, description: str) -> Chart:
-    spec: Chart = chart.properties(width="container", height=height, description=description).to_dict()
+def _finished(
+    chart: alt.LayerChart | alt.FacetChart, name: str, records: list[dict[str, Any]], height: int, description: str
+) -> Chart:
+    """The chart as a spec. Its data come last and by name: altair would copy them at every step."""
+    whole = chart.properties(width="container", height=height, description=description)
+    spec: Chart = whole.to_dict(validate=False)
     spec.pop("config", None)
     spec["autosize"] = {"type": "fit-x", "contains": "padding", "resize": True}
+    spec.setdefault("datasets", {})[name] = records
     return spec

@@ -1,5 +1,6 @@
 """The numbers behind the charts: classes of a map, lanes for what was not reached, settings in words."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from fastsim.analysis.compare import level_text
 from fastsim.analysis.compare_metrics import null_is_infinite
 from fastsim.analysis.numbers import number
 from fastsim.analysis.report.phase import PhaseMap
-from fastsim.analysis.report.rows import Sweep
+from fastsim.analysis.report.rows import OUTCOMES, Sweep
 from fastsim.analysis.report.theme import CLASSES
 from fastsim.analysis.report.tradeoff import TradeOff
 
@@ -105,3 +106,20 @@ def low_high(records: list[dict[str, Any]]) -> tuple[float, float]:
     """The least and the greatest y that was reached; 1 and 1 when none was."""
     known = [record["y"] for record in records if not record["lost"]]
     return (min(known), max(known)) if known else (1.0, 1.0)
+
+
+def answered(sweep: Sweep) -> Sweep:
+    """With an answer in any case: where the question has none, the best setting by what is asked for."""
+    name, most = sweep.objectives[0]
+    if sweep.question.answer or name not in sweep.metrics:
+        return sweep
+    best = sweep.ranked.row(0, named=True)
+    words = "No row has a value." if best[name] is None else _best_words(sweep, best)
+    answer = f"{'Most' if most else 'Least'} {sweep.label(name)}: {words}"
+    return replace(sweep, question=replace(sweep.question, answer=answer))
+
+
+def _best_words(sweep: Sweep, best: dict[str, Any]) -> str:
+    setting = setting_text(sweep, best)
+    verdict = outcome_text(best, OUTCOMES)
+    return f"{number(best[sweep.objectives[0][0]])}{' with ' if setting else ''}{setting} ({verdict})."

@@ -86,7 +86,8 @@ def page(sweep: Sweep, source: Provenance, gpu_hour_price: float | None = None) 
         parts[0] = (*parts[0][:2], parts[0][2] + html.paragraph(_cost(sweep, gpu_hour_price)))
     links = "".join(f'<li><a href="#{name}">{heading}</a>' for name, heading, _ in parts)
     body = "\n".join(
-        f"<section aria-labelledby={name}><h2 id={name} tabindex=-1>{heading}</h2>\n{inner}\n</section>"
+        f"<section class=section-{name} aria-labelledby={name}>"
+        f"<h2 id={name} tabindex=-1>{heading}</h2>\n{inner}\n</section>"
         for name, heading, inner in parts
     )
     text = f"""<!doctype html>

@@ -56,6 +56,10 @@ def importance(sweep: Sweep, metric: str) -> dict[str, float]:
     nothing by this measure (it corrects eta squared for the number of values).
     """
     values = pl.col(metric).fill_null(float("inf")) if null_is_infinite(metric) else pl.col(metric)
+    return _explained(sweep, values)
+
+
+def _explained(sweep: Sweep, values: pl.Expr) -> dict[str, float]:
     frame = sweep.settings.with_columns(values.rank().alias("rank")).filter(pl.col("rank").is_not_null())
     n = frame.height
     total = _squares(frame)
@@ -112,11 +116,13 @@ class PhaseMap:
 
 
 def phase_map(sweep: Sweep, metrics: tuple[str, ...]) -> PhaseMap | None:
-    """The map over the two axes that explain most of the first metric; None without an axis.
+    """The map over the two axes that explain most of the first metric and of the verdict; None without an axis.
 
     Words go up the page and numbers along it. An axis that moves together with the first one (a zip) is no second one.
     """
-    axes = by_importance(sweep, metrics[0])
+    metric, verdict = importance(sweep, metrics[0]), _explained(sweep, pl.col("n|ok") / pl.col("rows"))
+    axes = [axis for axis in sweep.axes if len(axis.labels) > 1]
+    axes.sort(key=lambda axis: -metric[axis.name] - verdict[axis.name])
     if not axes:
         return None
     first = axes[0]

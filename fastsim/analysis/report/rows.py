@@ -14,7 +14,7 @@ import polars as pl
 
 from fastsim.analysis.compare import SEED, level_text
 from fastsim.analysis.compare_metrics import better, null_is_infinite
-from fastsim.analysis.numbers import column_label
+from fastsim.analysis.numbers import column_label, short_key
 from fastsim.analysis.report.question import MEETS, Question
 from fastsim.metrics import by_name
 from fastsim.metrics.columns import VERDICTS
@@ -67,8 +67,8 @@ class Axis:
 
     @property
     def short(self) -> str:
-        """The last part of its name."""
-        return self.name.rpartition(".")[2]
+        """Its name in short."""
+        return short_key(self.name)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 
   const draw = (element) => {
     const narrow = element.clientWidth < 520;
-    const small = narrow ? { axis: { ...config.axis, labelFontSize: 11, labelLimit: 110 }, legend: { ...config.legend, columns: 2 } } : {};
+    const small = narrow ? { axis: { ...config.axis, labelFontSize: 11, labelLimit: Math.round(element.clientWidth * 0.45) }, legend: { ...config.legend, columns: 2 } } : {};
     return vegaEmbed(element, specs[element.dataset.chart], {
       actions: false,
       renderer: "svg",

@@ -11,6 +11,9 @@ from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import Sweep
 from fastsim.analysis.report.spread import MOST_SETTINGS, spread
 
+_SMALL = 12
+"""Values of an axis up to which two charts stand side by side."""
+
 
 def changes(sweep: Sweep, page: html.Charts) -> str:
     """What each axis changes."""
@@ -28,6 +31,8 @@ def changes(sweep: Sweep, page: html.Charts) -> str:
     parts = [html.paragraph(words, "note")]
     if count > MOST_AXES:
         parts.append(html.paragraph(f"The {MOST_AXES} axes that explain most are shown, of {count}.", "note"))
+    small: list[str] = []
+    large: list[str] = []
     for one in found:
         spec = charts.effect(sweep, one, metrics)
         if spec is None or one.table is None:
@@ -37,8 +42,9 @@ def changes(sweep: Sweep, page: html.Charts) -> str:
             [f"Against {one.axis.short} = {one.table['baseline'][0]}, over all values of the other axes.", *one.notes]
         )
         more = html.folded("All differences", _effect_table(sweep, one, one.table))
-        parts.append(page.figure(one.axis.name, caption, spec, more))
-    return "\n".join(parts)
+        figure = page.figure(one.axis.name, caption, spec, more)
+        (small if len(one.axis.labels) <= _SMALL else large).append(figure)
+    return "\n".join([*parts, f"<div class=pair>{''.join(small)}</div>" if small else "", *large])
 
 
 def _effect_table(sweep: Sweep, one: Effect, table: pl.DataFrame) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastsim.analysis.compare import level_text
-from fastsim.analysis.numbers import number
+from fastsim.analysis.numbers import number, short_key
 from fastsim.analysis.report import html
 from fastsim.analysis.report.figures import outcome_text, value_text
 from fastsim.analysis.report.html import Cell
@@ -36,7 +36,7 @@ def every_setting(sweep: Sweep) -> str:
         for row in shown.to_dicts()
     ]
     header = [
-        *(name.rpartition(".")[2] for name in axes),
+        *map(short_key, axes),
         "verdict",
         *(sweep.label(name) for name in metrics),
         "config_id",
@@ -57,7 +57,7 @@ def every_setting(sweep: Sweep) -> str:
     )
     printed = f'<p class="only-print note">On paper: the first {min(_ON_PAPER, len(rows))} rows.</p>'
     table = html.table(header, rows, caption, name="settings", sortable=True, long=True)
-    return html.paragraph(words, "note") + search + table + printed
+    return html.paragraph(words, "note") + search + printed + table
 
 
 def _level(value: Any, is_number: bool) -> Cell:

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from fastsim.analysis.compare import level_text
-from fastsim.analysis.numbers import column_label, number
+from fastsim.analysis.numbers import column_label, number, short_key
 from fastsim.analysis.report import charts, html
 from fastsim.analysis.report.figures import missing, points_with_lane, setting_text
 from fastsim.analysis.report.html import Cell
@@ -55,7 +55,7 @@ def _verdicts(sweep: Sweep) -> str:
 
 def _answer_table(frame: pl.DataFrame, title: str) -> str:
     shown = frame.head(MOST_ANSWERS)
-    header = [name.rpartition(".")[2] if "." in name else column_label(name) for name in shown.columns]
+    header = [short_key(name) if "." in name else column_label(name) for name in shown.columns]
     words = [not dtype.is_numeric() for dtype in shown.dtypes]
     rows = [
         [
@@ -129,7 +129,7 @@ def trade(sweep: Sweep, page: html.Charts) -> str:
     """The trade-offs."""
     found = trade_offs(sweep)
     if not found:
-        return html.paragraph("The rows lack the columns that trade-offs are drawn from.")
+        return html.paragraph("No row has the figures that trade-offs are drawn from.")
     words = "A mark is a setting"
     words += f", the mean of its {sweep.seeds:,} seeds." if sweep.seeds > 1 else "."
     words += (

@@ -57,6 +57,8 @@ def trade_offs(sweep: Sweep) -> list[TradeOff]:
             pl.col(x).alias("x"), pl.col(y).alias("y"), "outcome", "config_id", *(axis.name for axis in sweep.axes)
         ).with_columns(column)
         frame = frame.filter(pl.col("x").is_not_null())
+        if frame.is_empty():
+            continue
         front = _front(frame, sweep.more_is_better(x), sweep.more_is_better(y))
         frame = frame.with_columns(pl.Series("front", front, pl.Boolean))
         found.append(TradeOff(x, y, wanted, loads, names, frame.height, frame["y"].null_count(), _thin(frame)))
