@@ -74,7 +74,7 @@ def uncertainty(
         return Uncertainty({}, (), predictions, count)
     low, high = np.exp(np.percentile(sample, [5, 95], axis=0))
     intervals = {name: (float(low[k]), float(high[k])) for k, name in enumerate(prior.names)}
-    return Uncertainty(intervals, tuple(_warnings(prior, sample)), predictions, count)
+    return Uncertainty(intervals, tuple(untold(prior, sample)), predictions, count)
 
 
 def _resampled(run: MeasuredRun, measured: Times, simulated: Times, train: Mask, rng: np.random.Generator) -> Times:
@@ -93,7 +93,8 @@ def _resampled(run: MeasuredRun, measured: Times, simulated: Times, train: Mask,
     return Times.of(ttft, e2e, run.workload)
 
 
-def _warnings(prior: Prior, sample: Floats) -> Iterator[str]:
+def untold(prior: Prior, sample: Floats) -> Iterator[str]:
+    """What a sample of refits (log parameters, one a row) cannot tell, in sentences."""
     spread = sample.std(axis=0)
     for name, found, believed in zip(prior.names, spread.tolist(), prior.spread.tolist(), strict=True):
         if found > UNTOLD * believed:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -166,7 +167,17 @@ class Loss:
         return np.asarray(math.sqrt(self.misfit / self._independent) * distance, np.float64)
 
 
-def descend(loss: Loss, start: Floats, evaluations: int) -> Floats:
+class Objective(Protocol):
+    """What is minimised: a loss that knows its residuals, and how badly the best fit misses."""
+
+    misfit: float
+
+    def __call__(self, logs: Floats) -> float: ...  # noqa: D102
+    def data(self, logs: Floats) -> float: ...  # noqa: D102
+    def all_residuals(self, logs: Floats) -> Floats: ...  # noqa: D102
+
+
+def descend(loss: Objective, start: Floats, evaluations: int) -> Floats:
     """Gauss-Newton steps with wide differences, which see past the steps of the loss: fast, not exact."""
     from scipy.optimize import least_squares
 
@@ -191,20 +202,21 @@ def minimise(
     return np.asarray(found.x, np.float64), float(found.fun)
 
 
-def best_of_several(loss: Loss, prior: Prior, seed: int) -> tuple[Floats, float]:
+def best_of_several(
+    loss: Objective, prior: Prior, seed: int, *, samples: int = SAMPLES, starts: int = STARTS, kept: int = 2
+) -> tuple[Floats, float]:
     """Log parameters of the least loss: many samples around the prior, the best few refined, the best again."""
     centre, spread = np.log(prior.centre), np.minimum(3 * prior.spread, 2.0)
     rng = np.random.default_rng(seed)
-    strata = rng.permuted(np.tile(np.arange(SAMPLES), (len(centre), 1)), axis=1).T  # a Latin hypercube
-    unit = (strata + rng.random(strata.shape)) / SAMPLES
-    samples = np.vstack([centre, centre + spread * (2 * unit - 1)])
-    order = np.argsort([loss(each) for each in samples], kind="stable")[:STARTS]
-    starts = samples[np.unique(np.append(order, 0))]
-    logs = [descend(loss, start, DESCENT_STEPS) for start in starts]
-    found = sorted((minimise(loss, each, EVALUATIONS, step=0.1) for each in logs), key=lambda each: each[1])[:2]
+    strata = rng.permuted(np.tile(np.arange(samples), (len(centre), 1)), axis=1).T  # a Latin hypercube
+    unit = (strata + rng.random(strata.shape)) / samples
+    points = np.vstack([centre, centre + spread * (2 * unit - 1)])
+    order = np.argsort([loss(each) for each in points], kind="stable")[:starts]
+    logs = [descend(loss, start, DESCENT_STEPS) for start in points[np.unique(np.append(order, 0))]]
+    found = sorted((minimise(loss, each, EVALUATIONS, step=0.1) for each in logs), key=lambda each: each[1])[:kept]
     for step in (0.1, 0.05):
         loss.misfit = max(loss.data(found[0][0]), 1e-9)
         again = [descend(loss, each, DESCENT_STEPS) for each, _ in found]
         found += [minimise(loss, each, REFINEMENTS, step) for each in again]
-        found = sorted(((each, loss(each)) for each, _ in found), key=lambda each: each[1])[:2]
+        found = sorted(((each, loss(each)) for each, _ in found), key=lambda each: each[1])[:kept]
     return found[0]

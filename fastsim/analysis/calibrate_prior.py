@@ -4,6 +4,7 @@ One run seldom tells all four apart: while the KV cache is full, batch and conte
 request and time a context token look alike. A weak pull towards data sheets settles what the run leaves open.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.analysis.calibrate_run import MeasuredRun
+from fastsim.config import Config
 from fastsim.errors import InputError
 from fastsim.presets import Estimate, estimate, load_gpu, load_model
 
@@ -50,7 +52,7 @@ def prior_of(
     InputError
         When `model` or `gpu` is given and not known.
     """
-    preset, why = _preset(run, model, gpu)
+    preset, why = preset_of(run.provenance, run.config, model, gpu)
     if preset is not None:
         centre = [getattr(preset, name) for name in COEFFICIENTS]
         spread = list(ROOFLINE_SPREAD)
@@ -66,15 +68,24 @@ def prior_of(
     return Prior(tuple(names), np.array(centre), np.array(spread), why)
 
 
-def _preset(run: MeasuredRun, model: str | None, gpu: str | None) -> tuple[Estimate | None, str]:
-    model_name, gpu_name = model or run.provenance.get("model"), gpu or run.provenance.get("gpu")
+def preset_of(
+    provenance: Mapping[str, str], config: Config, model: str | None, gpu: str | None
+) -> tuple[Estimate | None, str]:
+    """The roofline of what ran, as given or as the run says, and where the prior comes from; None if not known.
+
+    Raises
+    ------
+    InputError
+        When `model` or `gpu` is given and not known.
+    """
+    model_name, gpu_name = model or provenance.get("model"), gpu or provenance.get("gpu")
     if model_name is None or gpu_name is None:
         return None, "usual proportions of the measured time per output token (model or GPU are not known)"
     try:
         plan: dict[str, Any] = {
-            "tensor_parallel": int(run.provenance.get("tensor_parallel", "1")),
-            "max_num_seqs": run.config.engine.max_num_seqs,
-            "max_num_batched_tokens": run.config.engine.max_num_batched_tokens,
+            "tensor_parallel": int(provenance.get("tensor_parallel", "1")),
+            "max_num_seqs": config.engine.max_num_seqs,
+            "max_num_batched_tokens": config.engine.max_num_batched_tokens,
         }
         found = estimate(load_model(model_name), load_gpu(gpu_name), **plan)
     except InputError as error:
@@ -94,7 +105,12 @@ def _proportions(run: MeasuredRun) -> list[float]:
     span_us = float(np.nanmax(workload.arrival_us + run.e2e_us) - workload.arrival_us.min())
     batch = max(float(decoding_us) / max(span_us, 1.0), 1.0)
     context = float(np.mean(workload.prompt_tokens + workload.output_tokens / 2))
-    fixed = max(tpot / (1 + batch * (DECODE_RATIO + context * CONTEXT_RATIO)), 1.0)
+    return proportions(tpot, batch, context)
+
+
+def proportions(tpot_us: float, batch: float, context_tokens: float) -> list[float]:
+    """Coefficients that split a time per output token, with so many requests decoding, in the usual proportions."""
+    fixed = max(tpot_us / (1 + batch * (DECODE_RATIO + context_tokens * CONTEXT_RATIO)), 1.0)
     return [fixed, fixed * PREFILL_RATIO, fixed * DECODE_RATIO, fixed * CONTEXT_RATIO]
 
 

@@ -1,11 +1,14 @@
 """A calibration for people and for the next run: text, TOML, chart."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastsim.analysis.aggregate import AggregateCalibration
 from fastsim.analysis.calibrate import Calibration, ErrorTable
+from fastsim.config import Config
 from fastsim.config.model import printable, shown
 from fastsim.errors import InputError
 
@@ -38,18 +41,39 @@ def toml_text(calibration: Calibration) -> str:
         *(f"# note: {printable(note)}" for note in calibration.notes),
         *(f"# warning: {printable(warning)}" for warning in calibration.warnings),
         "",
-        "[engine]",
+        *_settings(calibration.config, calibration.coefficients, calibration.intervals),
     ]
-    engine = calibration.config.engine
-    lines += [f"{name} = {shown(value)}" for name in ENGINE_KEYS if (value := getattr(engine, name)) is not None]
-    lines += ["", "[latency]"]
-    for name, value in calibration.coefficients.items():
+    return "\n".join(lines) + "\n"
+
+
+def aggregate_text(calibration: AggregateCalibration) -> str:
+    """The same of a calibration from means and percentiles."""
+    runs = ", ".join(printable(level.source) for level in calibration.levels.levels)
+    lines = [
+        f"# Latency model fitted by fastsim to the means and percentiles of {runs}.",
+        *(f"# {name}: {printable(value)}" for name, value in calibration.levels.provenance.items()),
+        *(f"# note: {printable(note)}" for note in calibration.notes),
+        *(f"# warning: {printable(warning)}" for warning in calibration.warnings),
+        "",
+        *_settings(calibration.config, calibration.coefficients, calibration.intervals),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(
+    config: Config, coefficients: dict[str, float], intervals: dict[str, tuple[float, float]]
+) -> Iterator[str]:
+    """The lines of a spec: the engine's settings and the fitted coefficients."""
+    yield "[engine]"
+    for name in ENGINE_KEYS:
+        if (value := getattr(config.engine, name)) is not None:
+            yield f"{name} = {shown(value)}"
+    yield from ("", "[latency]")
+    for name, number in coefficients.items():
         if name == "num_gpu_blocks":
             continue
-        low, high = calibration.intervals.get(name, (None, None))
-        interval = f"  # 90 % interval {low:.6g} to {high:.6g}" if low is not None else ""
-        lines.append(f"{name} = {value!r}{interval}")
-    return "\n".join(lines) + "\n"
+        low, high = intervals.get(name, (None, None))
+        yield f"{name} = {number!r}" + (f"  # 90 % interval {low:.6g} to {high:.6g}" if low is not None else "")
 
 
 def _error_lines(calibration: Calibration) -> list[str]:
@@ -61,8 +85,8 @@ def _error_lines(calibration: Calibration) -> list[str]:
     return lines
 
 
-def write_toml(calibration: Calibration, path: str | Path) -> None:
-    """Write `toml_text` to a file.
+def write_toml(calibration: Calibration | AggregateCalibration, path: str | Path) -> None:
+    """Write `toml_text` or `aggregate_text` to a file.
 
     Raises
     ------
@@ -70,7 +94,8 @@ def write_toml(calibration: Calibration, path: str | Path) -> None:
         When it cannot be written.
     """
     try:
-        Path(path).write_text(toml_text(calibration), encoding="utf-8")
+        text = toml_text(calibration) if isinstance(calibration, Calibration) else aggregate_text(calibration)
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
 

@@ -8,12 +8,18 @@ import typer
 from fastsim.cli import options
 
 if TYPE_CHECKING:
+    from fastsim.analysis.aggregate import AggregateCalibration
     from fastsim.analysis.calibrate import Calibration
 
 
 def command(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A file of measured requests, or a folder with requests.jsonl.")
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="A file of measured requests, a folder with requests.jsonl, or results of several rates "
+            "(vllm bench serve --save-result) that hold only means and percentiles.",
+        ),
     ],
     sets: options.Sets = None,
     vllm_version: options.VllmVersion = None,
@@ -38,7 +44,12 @@ def command(
     fit_blocks: Annotated[
         bool, typer.Option("--fit-blocks", help="Fit engine.num_gpu_blocks too (always, if it is not given).")
     ] = False,
-    bootstrap: Annotated[int, typer.Option("--bootstrap", metavar="N", help="Refits for the intervals; 0: none.")] = 40,
+    bootstrap: Annotated[
+        int | None,
+        typer.Option(
+            "--bootstrap", metavar="N", parser=options.integer, help="Refits for the intervals [40]; 0: none."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the starts and the bootstrap.")] = 0,
 ) -> None:
     """Fit the latency coefficients so that simulated times repeat a measured run.
@@ -46,21 +57,30 @@ def command(
     The engine's settings come from the run's meta.json and --set. Requests after the first share F are simulated
     too, but their times are only compared.
     """
+    from fastsim.analysis.aggregate_run import is_aggregate
     from fastsim.analysis.calibrate import calibrate
     from fastsim.analysis.calibrate_report import requests_table, write_chart, write_toml
     from fastsim.errors import InputError
 
-    if bootstrap < 0 or seed < 0:
+    if (bootstrap or 0) < 0 or seed < 0:
         raise InputError(f"--bootstrap {bootstrap} and --seed {seed}, but integers of at least 0 were expected")
+    if is_aggregate(runs):
+        if train_fraction != 1.0 or chart is not None or requests is not None or format_name is not None:
+            raise InputError(
+                f"{runs[0]}: a result without per-request times, but those were expected with --train-fraction, "
+                "--chart, --requests or --format (vllm bench serve --save-detailed stores them)"
+            )
+        _fit_levels(runs, sets or [], model, gpu, fit_blocks, bootstrap, seed, out, as_json)
+        return
     found = calibrate(
-        run,
+        runs[0],
         options.with_version(sets, vllm_version),
         format=format_name,
         train_fraction=train_fraction,
         model=model,
         gpu=gpu,
         fit_blocks=True if fit_blocks else None,
-        bootstrap=bootstrap,
+        bootstrap=40 if bootstrap is None else bootstrap,
         seed=seed,
     )
     if out is not None:
@@ -82,9 +102,77 @@ def command(
         typer.echo(f"\nWritten to {out}: use it with extends = {str(out)!r} in a spec.")
 
 
+def _fit_levels(
+    runs: list[Path],
+    sets: list[str],
+    model: str | None,
+    gpu: str | None,
+    fit_blocks: bool,
+    bootstrap: int | None,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Fit to results that hold only means and percentiles."""
+    from fastsim.analysis.aggregate import calibrate_levels
+    from fastsim.analysis.calibrate_report import write_toml
+
+    refits = 12 if bootstrap is None else bootstrap
+    found = calibrate_levels(runs, sets, model=model, gpu=gpu, fit_blocks=fit_blocks, bootstrap=refits, seed=seed)
+    if out is not None:
+        write_toml(found, out)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found.to_json()))
+        return
+    typer.echo("\n".join(_levels_text(found)))
+    if out is not None:
+        typer.echo(f"\nWritten to {out}: use it with extends = {str(out)!r} in a spec.")
+
+
+def _levels_text(found: "AggregateCalibration") -> list[str]:
+    from fastsim.cli.tables import table, wrapped
+
+    levels = found.levels.levels
+    lines = [
+        f"{len(levels)} results without per-request times; {found.simulations:,} simulations in {found.seconds:.1f} s",
+        "",
+        _coefficients(found.coefficients, found.intervals),
+        "",
+        "Simulated against measured, in percent:",
+    ]
+    columns = [name for name in COLUMNS if any(name in errors for _, errors in found.errors)]
+    rows = [
+        [level.load, *(f"{errors[name]:+.1f}" if name in errors else "-" for name in columns)]
+        for level, errors in found.errors
+    ]
+    lines.append(table(["load", *(name.replace("_served", "").removesuffix("_ms") for name in columns)], rows))
+    lines.append("")
+    lines += [wrapped(f"warning: {text}") for text in found.warnings]
+    return lines + [wrapped(f"note: {text}") for text in found.notes]
+
+
+COLUMNS = (
+    "request_throughput_req_per_s",
+    *(f"{name}_{each}_ms" for name in ("ttft", "tpot", "e2e") for each in ("served_mean", "p99")),
+)
+"""What the table of errors shows; `--json` has all."""
+
+
+def _coefficients(values: dict[str, float], intervals: dict[str, tuple[float, float]]) -> str:
+    from fastsim.cli.tables import number, table
+
+    rows = []
+    for name, value in values.items():
+        low, high = intervals.get(name, (None, None))
+        rows.append([name, number(value), number(low), number(high)])
+    return table(["coefficient", "fitted", "90 % from", "to"], rows)
+
+
 def _text(found: "Calibration") -> list[str]:
     from fastsim.analysis.calibrate_report import error_rows
-    from fastsim.cli.tables import number, table
+    from fastsim.cli.tables import table
 
     run = found.run
     where = ", ".join(run.provenance[name] for name in ("model", "gpu") if name in run.provenance)
@@ -93,11 +181,7 @@ def _text(found: "Calibration") -> list[str]:
         f"{found.num_train} fitted, {found.simulations:,} simulations in {found.seconds:.1f} s",
         "",
     ]
-    rows = []
-    for name, value in found.coefficients.items():
-        low, high = found.intervals.get(name, (None, None))
-        rows.append([name, number(value), number(low), number(high)])
-    lines += [table(["coefficient", "fitted", "90 % from", "to"], rows), ""]
+    lines += [_coefficients(found.coefficients, found.intervals), ""]
     head = ["error of", "mean", "p50", "p90", "p99"]
     lines += [
         f"Simulated against measured, the {found.num_train} requests fitted:",
