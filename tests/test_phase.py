@@ -22,13 +22,14 @@ Y, X = np.mgrid[0:64, 0:64]
 class Drawn:
     """A map that counts how often each cell is asked for."""
 
-    def __init__(self, labels):
+    def __init__(self, labels, undecided=None):
         self.labels = np.asarray(labels).astype(np.int64)
+        self.undecided = np.zeros(self.labels.shape, bool) if undecided is None else undecided
         self.asked = np.zeros(self.labels.shape, int)
 
     def __call__(self, cells):
         np.add.at(self.asked, (cells[:, 0], cells[:, 1]), 1)
-        return self.labels[cells[:, 0], cells[:, 1]]
+        return self.labels[cells[:, 0], cells[:, 1]], self.undecided[cells[:, 0], cells[:, 1]]
 
 
 DRAWN = {
@@ -81,6 +82,19 @@ def test_an_island_between_probes_is_missed_and_a_finer_start_finds_it():
     assert np.array_equal(found, island)
     assert known.mean() < 0.15
     assert refine((64, 64), Drawn(island), 1)[1].all()
+
+
+def test_beside_an_undecided_boundary_it_looks_one_cell_further():
+    speck = X > 30
+    speck[20, 29] = True  # one cell of chance: behind cell 30, which is the last before the boundary
+    assert not refine((64, 64), Drawn(speck), 8)[0][20, 29]
+    undecided = np.zeros(speck.shape, bool)
+    undecided[20, 30] = True
+    found, known = refine((64, 64), Drawn(speck, undecided), 8)
+    assert np.array_equal(found, speck)
+    assert known.mean() < 0.15
+    undecided[:, :28] = True  # far from a boundary it is left alone
+    assert np.array_equal(refine((64, 64), Drawn(X > 30, undecided), 8)[1], refine((64, 64), Drawn(X > 30), 8)[1])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 40), (40, 1), (2, 3)])

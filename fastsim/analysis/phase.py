@@ -23,6 +23,9 @@ DEFAULT_SEEDS = 5
 FINE = 40
 """Sides with more values are first probed at every eighth, others at every fourth."""
 
+DECIDED = 0.7
+"""Below this share of its seeds (3 of 5, 2 of 3) a cell is nearly undecided: its neighbours are looked at, too."""
+
 
 @dataclass(frozen=True)
 class PhaseMap:
@@ -174,8 +177,8 @@ class _Cells:
         self._strides = np.array([strides[names[0]], strides[names[1]], strides[SEED]])
         self.agreement = np.full(shape, np.nan)
 
-    def evaluate(self, cells: Cells) -> npt.NDArray[np.int64]:
-        """The class that most seeds of each cell are of."""
+    def evaluate(self, cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The class that most seeds of each cell are of, and whether not many more are."""
         first = cells @ self._strides[:2]
         indices = first[:, None] + self._strides[2] * np.arange(self._seeds)
         order = np.argsort(indices, axis=None)  # neighbours in the grid share workloads
@@ -183,5 +186,6 @@ class _Cells:
         codes[order] = self._classes.code(self._evaluator.rows(indices.ravel()[order]))
         counts = np.stack([(codes.reshape(indices.shape) == k).sum(axis=1) for k in range(len(self._classes.names))])
         most: npt.NDArray[np.int64] = counts.argmax(axis=0).astype(np.int64)  # the first of equals: the worse
-        self.agreement[cells[:, 0], cells[:, 1]] = counts.max(axis=0) / self._seeds
-        return most
+        share = counts.max(axis=0) / self._seeds
+        self.agreement[cells[:, 0], cells[:, 1]] = share
+        return most, share < DECIDED

@@ -2,8 +2,9 @@
 
 What is exact: every boundary that separates two probes (neighbours on a lattice of every few cells, or on one row and
 one column that are probed throughout, which stripes across the map cannot hide from) is found and followed to its end,
-cell by cell, with all boundaries that meet it; cells on either side of it are all evaluated. What can be missed: an
-island that fits between the probes.
+cell by cell, with all boundaries that meet it; cells on either side of it are all evaluated. Beside a boundary, chance
+makes islands of single cells: where a cell is nearly undecided, its neighbours are evaluated too. What can be missed:
+an island that fits between the probes.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,14 @@ import numpy.typing as npt
 Cells = npt.NDArray[np.int64]
 """Shape (count, 2): row and column of each cell."""
 Labels = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Evaluate = Callable[[Cells], tuple[Labels, Mask]]
+"""Class (0 or more) of each of some cells, and which of them are nearly undecided."""
 
 UNKNOWN = -1
 
 
-def refine(
-    shape: tuple[int, int], evaluate: Callable[[Cells], Labels], stride: int
-) -> tuple[Labels, npt.NDArray[np.bool_]]:
+def refine(shape: tuple[int, int], evaluate: Evaluate, stride: int) -> tuple[Labels, Mask]:
     """Classes of all cells of a map, by evaluating those at its boundaries.
 
     Parameters
@@ -29,7 +31,7 @@ def refine(
     shape
         Rows and columns.
     evaluate
-        The class (0 or more) of each of some cells; each cell is asked for once.
+        Asked for each cell once.
     stride
         Cells between the first probes; 1 evaluates every cell.
 
@@ -41,12 +43,13 @@ def refine(
         bool, shape `shape`: which were evaluated.
     """
     labels = np.full(shape, UNKNOWN, np.int64)
+    undecided = np.zeros(shape, bool)
 
-    def learn(wanted: npt.NDArray[np.bool_]) -> bool:
+    def learn(wanted: Mask) -> bool:
         """Evaluate the cells of a mask that are not known yet; False: all were."""
         cells = np.argwhere(wanted & (labels == UNKNOWN))
         if len(cells):
-            labels[cells[:, 0], cells[:, 1]] = evaluate(cells)
+            labels[cells[:, 0], cells[:, 1]], undecided[cells[:, 0], cells[:, 1]] = evaluate(cells)
         return len(cells) > 0
 
     rows, columns = (_probes(size, stride) for size in shape)
@@ -60,8 +63,9 @@ def refine(
         segments, middles = _halves(labels, segments)
         learn(middles)
     while True:
-        while learn(_touching(labels, labels == UNKNOWN)):
-            pass
+        beside = _touching(labels, labels == UNKNOWN)
+        if learn(beside) or learn(_around(beside & undecided)):
+            continue
         filled = _filled(labels)
         # Two classes meet where nothing was evaluated only if a boundary hid between probes of one class
         if not learn(_touching(filled, np.zeros(shape, bool))):
@@ -80,7 +84,7 @@ def _segments(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> np
     return np.array(down + across, np.int64).reshape(-1, 4)
 
 
-def _halves(labels: Labels, segments: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _halves(labels: Labels, segments: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Mask]:
     """Both halves of the segments whose ends differ and are not neighbours, and a mask of their middles."""
     differ = labels[segments[:, 0], segments[:, 1]] != labels[segments[:, 2], segments[:, 3]]
     long = np.abs(segments[:, :2] - segments[:, 2:]).sum(axis=1) > 1
@@ -92,7 +96,7 @@ def _halves(labels: Labels, segments: npt.NDArray[np.int64]) -> tuple[npt.NDArra
     return np.concatenate(halves), mask
 
 
-def _touching(labels: Labels, unknown: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _touching(labels: Labels, unknown: Mask) -> Mask:
     """All cells of the 2 x 2 blocks in which two neighbouring known cells differ: there a boundary goes on."""
     mask = np.zeros(labels.shape, bool)
     rows, columns = labels.shape
@@ -110,6 +114,13 @@ def _touching(labels: Labels, unknown: npt.NDArray[np.bool_]) -> npt.NDArray[np.
         mask[:, :-1] |= across
         mask[:, 1:] |= across
     return mask
+
+
+def _around(mask: Mask) -> Mask:
+    """The neighbours of the cells of a mask."""
+    padded = np.pad(mask, 1)
+    found: Mask = padded[:-2, 1:-1] | padded[2:, 1:-1] | padded[1:-1, :-2] | padded[1:-1, 2:]
+    return found
 
 
 def _filled(labels: Labels) -> Labels:
