@@ -2,6 +2,16 @@
 
 from difflib import get_close_matches
 
+MAX_SENTENCE = 1_500
+"""Letters of a sentence, but for a file's name of thousands."""
+
+
+def printable(text: str) -> str:
+    """Text on one line: what cannot be printed is escaped, so that a message is one sentence on one line."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
+
 
 class FastsimError(Exception):
     """Base of all errors raised on purpose. The command line prints the message and exits with `exit_code`."""
@@ -10,9 +20,17 @@ class FastsimError(Exception):
 
 
 class InputError(FastsimError):
-    """Bad input: one sentence that names file, key, value and what was expected."""
+    """Bad input: one sentence that names file, key, value and what was expected.
+
+    It stays on one line and is of readable length whatever it quotes.
+    """
 
     exit_code = 2
+
+    def __init__(self, sentence: str) -> None:
+        text = printable(sentence)
+        half = MAX_SENTENCE // 2
+        super().__init__(text if len(text) <= MAX_SENTENCE else f"{text[:half]} ... {text[-half:]}")
 
 
 class WorkError(FastsimError):

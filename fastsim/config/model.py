@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 from pydantic.fields import FieldInfo
 
 from fastsim.errors import InputError
+from fastsim.errors import printable as printable
 from fastsim.errors import suggestion as suggestion
 
 INT32_MAX = 2**31 - 1
@@ -137,13 +138,6 @@ def _range(metadata: Iterable[Any]) -> str:
 
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) or abs(value) < 1e6 else f"{value:g}"
-
-
-def printable(text: str) -> str:
-    """Text on one line: what cannot be printed is escaped, so that a message is one sentence on one line."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
-    )
 
 
 def shown_name(name: str) -> str:

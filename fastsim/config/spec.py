@@ -1,5 +1,7 @@
 """Reading a spec: TOML files that extend one another, and `--set key=value`, as layers of validated settings."""
 
+import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,11 @@ from fastsim.config.models import Config
 from fastsim.config.rules import check_rules
 from fastsim.errors import InputError
 
-MAX_SPEC_BYTES = 16 * 2**20
+MAX_SPEC_BYTES = 4 * 2**20
+MAX_FILES = 100
+"""Of a chain of files that extend one another."""
+DEEP_NAME = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
+"""A name of more than a hundred parts: the time that TOML's reader takes grows with the square of them."""
 TRACE = "workload.trace"
 
 
@@ -140,7 +146,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises
     ------
     InputError
-        When the file cannot be read, is not UTF-8, is larger than 16 MiB or is not TOML.
+        When the file cannot be read, is not UTF-8, is larger than 4 MiB or is not TOML.
     """
     try:
         with path.open("rb") as file:
@@ -149,9 +155,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{printable(str(path))}: cannot be read ({reason}), but a TOML file was expected") from None
     if len(data) > MAX_SPEC_BYTES:
-        raise InputError(f"{printable(str(path))}: larger than 16 MiB, but a spec in TOML was expected")
+        raise InputError(f"{printable(str(path))}: larger than 4 MiB, but a spec in TOML was expected")
     try:
-        return tomllib.loads(data.decode())
+        text = data.decode()
+        if DEEP_NAME.search(text):
+            raise InputError(f"{printable(str(path))}: not valid TOML: a name of more than 100 parts")
+        return tomllib.loads(text)
     except UnicodeDecodeError:
         raise InputError(f"{printable(str(path))}: not UTF-8 text, but a TOML file was expected") from None
     except (ValueError, RecursionError) as error:
@@ -161,11 +170,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _file_layers(path: Path, children: tuple[Path, ...]) -> list[Layer]:
     """The layer of a file, after those of the file it extends."""
+    if children and not _may_be_file(path):
+        raise InputError(f"{printable(str(path))}: no file, but a TOML file was expected, which {children[-1]} extends")
+    table = read_toml(path)
     if path.resolve() in children:
         raise InputError(
             f"{printable(str(path))}: extends itself through {children[-1].name}, but a chain that ends was expected"
         )
-    table = read_toml(path)
+    if len(children) == MAX_FILES:
+        raise InputError(f"{printable(str(path))}: the last of more than {MAX_FILES} files that extend one another")
     extends = table.pop("extends", None)
     if extends is None:
         parents = []
@@ -176,6 +189,14 @@ def _file_layers(path: Path, children: tuple[Path, ...]) -> list[Layer]:
             f"{printable(str(path))}: extends = {shown(extends)}, but the name of a TOML file was expected"
         )
     return [*parents, _layer(table, printable(str(path)), path.parent)]
+
+
+def _may_be_file(path: Path) -> bool:
+    """False for a folder, a pipe or a device, whose end may never come; what cannot be looked at is read in vain."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return True
 
 
 def _layer(table: Mapping[str, Any], source: str, folder: Path) -> Layer:

@@ -10,7 +10,7 @@ from fastsim.config.keys import is_trace
 from fastsim.config.model import shown
 from fastsim.errors import InputError
 
-MAX_AXIS_VALUES = 1_000_000
+MAX_AXIS_VALUES = 100_000
 MAX_DIGIT = 2**31 - 1
 """Digits are int32. Only seeds, which are a range and never a list, come near."""
 

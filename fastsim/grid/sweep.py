@@ -10,7 +10,7 @@ from fastsim.config.keys import is_trace
 from fastsim.config.model import shown, shown_name, suggestion
 from fastsim.config.spec import Layer, flat, parse_value, resolved_path
 from fastsim.errors import InputError
-from fastsim.grid.digits import MAX_DIGIT, Axis, Digit, axis_values, key_digit
+from fastsim.grid.digits import MAX_AXIS_VALUES, MAX_DIGIT, Axis, Digit, axis_values, key_digit
 
 SEED = "workload.seed"
 PARTS = ("axes", "zip", "seeds", "choice")
@@ -170,6 +170,10 @@ def parse_axis(text: str) -> tuple[str, object]:
     name, value = name.strip(), value.strip()
     if not equals or not name:
         raise InputError(f"--axis {shown(text)}, but key=v1,v2 was expected")
+    if value.count(",") > MAX_AXIS_VALUES:
+        raise InputError(
+            f"--axis {shown_name(name)} has more than {MAX_AXIS_VALUES} values, but at most so many were expected"
+        )
     whole = parse_value(value if value[:1] in ("[", "{") else f"[{value}]")
     if isinstance(whole, list | dict):
         return name, whole

@@ -1,6 +1,8 @@
 """Recorded requests: what a trace and a trace format are, and which format a file has."""
 
 import csv
+import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -73,7 +75,7 @@ class Head:
     def of(cls, path: Path, data: bytes) -> "Head":
         """The head of a file from its first bytes; columns are those of a CSV header."""
         text = data.decode("utf-8-sig", errors="replace")
-        first = text.lstrip("\r\n").splitlines()[:1]
+        first = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[:1]
         try:
             columns = next(csv.reader(first), [])
         except csv.Error:
@@ -126,6 +128,7 @@ def load_trace(path: str | Path, format: str | None = None, *, seed: int = 0, wi
     """
     path = Path(path)
     window = window or Window()
+    _check_kind(path)
     known = detect_format(path) if format is None else _named(path, format)
     trace = _load(path, _stamp(path), known, seed if known.draw is not None else 0, window)
     if trace.num_rows == 0:
@@ -142,14 +145,25 @@ def _load(path: Path, _stamp: tuple[int, ...], known: Format, seed: int, window:
     return in_window(known.read(path), window)
 
 
+def _check_kind(path: Path) -> None:
+    """Refuse what is neither a file nor a folder: reading a pipe or a device may never end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason}), but a trace file was expected") from None
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{path}: neither a file nor a folder, but a trace was expected")
+
+
 def _stamp(path: Path) -> tuple[int, ...]:
     """What changes when the file, or a file of the folder, changes."""
     try:
         paths = sorted(path.iterdir()) if path.is_dir() else [path]
-        stats = [each.stat() for each in paths]
+        found = [each.stat() for each in paths]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}), but a trace file was expected") from None
-    return tuple(number for stat in stats for number in (stat.st_mtime_ns, stat.st_size))
+    return tuple(number for one in found for number in (one.st_mtime_ns, one.st_size))
 
 
 def _named(path: Path, key: str) -> Format:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fastsim.config.model import shown
 from fastsim.errors import InputError
 from fastsim.workload.readers.table import (
     Batch,
@@ -35,6 +36,8 @@ TEXTS = ("slo_class", "prefix_group", "status", "adapter")
 PRIORITY = {"critical": 0, "batch": 5, "sheddable": 6, "background": 7}
 """Priorities of BLIS's service classes, smaller being more urgent; a standard, unknown or empty class has 1."""
 
+HEADER_BYTES = 2**20
+"""Top-level scalars stand in the beginning."""
 VERSIONS = ("2", "3")
 HEADER_NAMES = {"data": "header", "trace_data": "trace_header"}
 _TOP_LEVEL = re.compile(r"^([A-Za-z_]\w*):[ \t]*(.*?)\s*$", re.MULTILINE)
@@ -74,6 +77,8 @@ def read(path: Path) -> Trace:
 
 def _pair(path: Path) -> tuple[Path, Path | None]:
     """The CSV, and its header if it has one."""
+    if path.is_dir():
+        raise InputError(f"{path}: a folder, but one file of a TraceV2 was expected")
     if path.suffix.lower() not in (".yaml", ".yml"):
         stems = (path.stem, HEADER_NAMES.get(path.stem, path.stem))
         headers = [path.with_name(stem + suffix) for stem in stems for suffix in (".yaml", ".yml")]
@@ -95,7 +100,8 @@ def _header(path: Path) -> dict[str, str]:
         When it cannot be read, or is of another version or time unit.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        with path.open("rb") as file:
+            text = file.read(HEADER_BYTES).decode("utf-8-sig", errors="replace")
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}), but the header of a TraceV2 was expected"
@@ -103,10 +109,10 @@ def _header(path: Path) -> dict[str, str]:
     says = {match[1]: match[2].strip("\"'") for match in _TOP_LEVEL.finditer(text)}
     version = says.get("trace_version", "missing")
     if version not in VERSIONS:
-        raise InputError(f"{path}: trace_version is {version}, but {' or '.join(VERSIONS)} was expected")
+        raise InputError(f"{path}: trace_version is {shown(version)}, but {' or '.join(VERSIONS)} was expected")
     unit = says.get("time_unit", "microseconds")
     if unit not in ("microseconds", "us", ""):
-        raise InputError(f"{path}: time_unit is {unit}, but microseconds was expected")
+        raise InputError(f"{path}: time_unit is {shown(unit)}, but microseconds was expected")
     return says
 
 

@@ -64,6 +64,9 @@ def _requests(path: Path, index: int, benchmark: Any) -> Iterator[tuple[bool, di
     requests = benchmark.get("requests") if isinstance(benchmark, dict) else None
     if isinstance(requests, dict):
         groups = [(name == "successful", requests.get(name) or []) for name in ("successful", "incomplete", "errored")]
+        for name in ("successful", "incomplete", "errored"):
+            if not isinstance(requests.get(name) or [], list):
+                raise InputError(f"{path}: benchmarks[{index}].requests.{name} is no list, but requests were expected")
     elif isinstance(requests, list):
         groups = [(True, requests)]
     else:
@@ -95,12 +98,12 @@ def _add(rows: Rows, request: dict[str, Any], success: bool, index: int) -> None
 
 
 def _first(request: dict[str, Any], names: tuple[str, ...]) -> float | None:
-    """The first of these fields, dotted through objects, that is a finite number."""
+    """The first of these fields, dotted through objects, that is a number (a finite one)."""
     for name in names:
         value: Any = request
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e18:
             return float(value)
     return None
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from fastsim.config.model import shown
 from fastsim.errors import InputError
+from fastsim.workload.readers.files import MAX_LINE_BYTES, read_text
 from fastsim.workload.readers.table import Floats, microseconds
 from fastsim.workload.readers.yaml_subset import parse
 from fastsim.workload.trace import Format, Head, Trace, Window, in_window
@@ -21,7 +23,7 @@ from fastsim.workload.workload import INT32_MAX, Int32Array, Report
 
 STREAM = 11
 """Seed word of the stream."""
-MOST_REQUESTS = 10**8
+MOST_REQUESTS = 10**7
 
 
 def draw(path: Path, seed: int, window: Window) -> Trace:
@@ -56,9 +58,7 @@ def _ones(count: int) -> Int32Array:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        document = parse(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}), but a YAML file was expected") from None
+        document = parse(read_text(path, "a YAML file", MAX_LINE_BYTES))
     except ValueError as error:
         raise InputError(f"{path}: not readable YAML: {error}") from None
     if not isinstance(document, Mapping):
@@ -75,8 +75,8 @@ def _table(path: Path, document: Mapping[str, Any], name: str) -> Mapping[str, A
 
 def _number(path: Path, table: Mapping[str, Any], key: str, where: str, default: float | None = None) -> float:
     value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise InputError(f"{path}: {where}.{key} = {value!r}, but a number of at least 0 was expected")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e18:
+        raise InputError(f"{path}: {where}.{key} = {shown(value)}, but a number of at least 0 was expected")
     return float(value)
 
 
@@ -84,7 +84,7 @@ def _arrivals(path: Path, load: Mapping[str, Any], rng: np.random.Generator) -> 
     """Arrival times in seconds of all stages."""
     kind = load.get("type", "constant")
     if kind not in ("constant", "poisson"):
-        raise InputError(f'{path}: load.type = {kind!r}, but "constant" or "poisson" was expected')
+        raise InputError(f'{path}: load.type = {shown(kind)}, but "constant" or "poisson" was expected')
     stages = load.get("stages")
     if not isinstance(stages, list) or not stages:
         raise InputError(f"{path}: load.stages is missing or empty, but a list of stages was expected")
@@ -93,7 +93,7 @@ def _arrivals(path: Path, load: Mapping[str, Any], rng: np.random.Generator) -> 
     for index, stage in enumerate(stages):
         where = f"load.stages[{index}]"
         if not isinstance(stage, Mapping):
-            raise InputError(f"{path}: {where} = {stage!r}, but a rate and a duration were expected")
+            raise InputError(f"{path}: {where} = {shown(stage)}, but a rate and a duration were expected")
         rate, duration = _number(path, stage, "rate", where), _number(path, stage, "duration", where)
         count = int(rate * duration)
         total += count
@@ -115,7 +115,7 @@ def _lengths(path: Path, data: Mapping[str, Any], key: str, count: int, rng: np.
     where = f"data.{key}"
     kind = table.get("type", "normal")
     if kind not in ("normal", "uniform", "fixed"):
-        raise InputError(f'{path}: {where}.type = {kind!r}, but "normal", "uniform" or "fixed" was expected')
+        raise InputError(f'{path}: {where}.type = {shown(kind)}, but "normal", "uniform" or "fixed" was expected')
     mean = _number(path, table, "mean", where, 512.0)
     low = max(_number(path, table, "min", where, 1.0 if kind != "fixed" else mean), 1.0)
     high = _number(path, table, "max", where, 1024.0 if kind != "fixed" else mean)

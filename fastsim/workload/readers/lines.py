@@ -1,7 +1,6 @@
 """What all readers of JSON lines share: one object a line, faults counted, numbers kept in flat arrays."""
 
 import json
-import math
 import re
 from array import array
 from collections import Counter
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.errors import InputError
+from fastsim.workload.readers.files import MAX_LINE_BYTES, read_text
 from fastsim.workload.trace import Head, Trace, in_order
 from fastsim.workload.workload import INT32_MAX, Int64Array, Report
 
@@ -56,7 +56,7 @@ def number(row: dict[str, Any], key: str) -> float:
         When it is missing or something else.
     """
     value = row.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or abs(value) > 1e18:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e18:
         raise UnusableRowError(f"{key} that is not a number")
     return float(value)
 
@@ -117,7 +117,12 @@ def objects(path: Path, rows: Rows) -> Iterator[dict[str, Any]]:
     """The objects of a file, one a line; other lines are counted as unusable."""
     try:
         with path.open("rb") as file:
-            for line in file:
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                if len(line) > MAX_LINE_BYTES:
+                    raise InputError(
+                        f"{path}: line {rows.rows_read + 1} is longer than {MAX_LINE_BYTES // 2**20} MiB, "
+                        "but a JSON object a line was expected"
+                    )
                 if not line.strip():
                     continue
                 rows.rows_read += 1
@@ -142,9 +147,7 @@ def read_document(path: Path, what: str) -> dict[str, Any]:
         When it is not.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}), but {what} was expected") from None
+        document = json.loads(read_text(path, what))
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InputError(f"{path}: not valid JSON ({reason}), but {what} was expected") from None

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fastsim.workload.readers.lines import Rows, UnusableRowError, has_keys, number, read_rows, whole
+from fastsim.workload.readers.table import whole_us
 from fastsim.workload.trace import Format, Trace
 
 
@@ -26,7 +25,7 @@ def read(path: Path) -> Trace:
         rows.add(time_ns=time_ns, prompt_tokens=whole(row, "input_toks"), output_tokens=whole(row, "output_toks"))
 
     read_rows(path, rows, take)
-    return rows.trace(path, FORMAT.name, np.floor(rows["time_ns"] / 1e3).astype(np.int64))
+    return rows.trace(path, FORMAT.name, whole_us(rows["time_ns"] / 1e3))
 
 
 FORMAT = Format(

@@ -14,6 +14,7 @@ import numpy as np
 
 from fastsim.workload.prefix_tree import groups_of_chains
 from fastsim.workload.readers.lines import Rows, UnusableRowError, has_keys, number, read_rows, whole
+from fastsim.workload.readers.table import whole_us
 from fastsim.workload.trace import Format, Trace
 
 BLOCK_TOKENS = 512
@@ -47,7 +48,7 @@ def read(path: Path) -> Trace:
     return rows.trace(
         path,
         FORMAT.name,
-        np.floor(np.round(rows["time_ms"] * 1e3, 3)).astype(np.int64),
+        whole_us(np.round(rows["time_ms"] * 1e3, 3)),
         prefix_group=grouped.group,
         prefix_tokens=grouped.tokens,
         groups=grouped.tree,

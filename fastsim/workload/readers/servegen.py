@@ -7,6 +7,7 @@ The gaps of a window are drawn from the pattern and scaled so that the window ha
 """
 
 import csv
+import io
 import json
 import math
 import re
@@ -18,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from fastsim.config.model import shown, shown_name
 from fastsim.errors import InputError
+from fastsim.workload.readers.files import MAX_LINE_BYTES, read_text
 from fastsim.workload.readers.table import Floats, microseconds
 from fastsim.workload.synthetic import choices
 from fastsim.workload.trace import Format, Head, Trace, Window, noted
@@ -30,7 +33,7 @@ CLIENT = re.compile(r"^chunk-(\d+)-trace\.csv$")
 WINDOW_S = 600.0
 """Length of a client's last window; the others end where the next begins."""
 PATTERNS = ("", "Poisson", "Exponential", "Gamma", "Weibull")
-MOST_REQUESTS = 10**8
+MOST_REQUESTS = 10**7
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,11 @@ def draw(path: Path, seed: int, window: Window) -> Trace:
         rng = np.random.default_rng([seed, STREAM, number])
         lengths = _read_lengths(dataset)
         for arrivals in _read_arrivals(file):
+            wanted = arrivals.rate_per_s * (arrivals.end_s - arrivals.start_s) if _overlap(arrivals, window) else 0.0
+            if total + wanted > MOST_REQUESTS:
+                raise InputError(f"{path}: makes more than {MOST_REQUESTS} requests, but a smaller window was expected")
             parts.append(_requests(arrivals, lengths, window, rng))
             total += len(parts[-1][0])
-            if total > MOST_REQUESTS:
-                raise InputError(f"{path}: makes more than {MOST_REQUESTS} requests, but a smaller window was expected")
     if total == 0:
         raise InputError(f"{path}: no client sends a request in the window, but at least one was expected")
     time_s, prompt, output = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -121,9 +125,9 @@ def _dataset(file: Path) -> Path | None:
 
 def _read_arrivals(file: Path) -> list[Arrivals]:
     try:
-        with file.open(newline="", encoding="utf-8-sig") as lines:
-            rows = [row for row in csv.reader(lines) if row]
-    except (OSError, ValueError, csv.Error) as error:
+        text = read_text(file, "ServeGen's windows", MAX_LINE_BYTES)
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error as error:
         raise InputError(f"{file}: cannot be read ({error}), but ServeGen's windows were expected") from None
     starts = [_window_number(file, index, row, 0) for index, row in enumerate(rows)]
     if starts != sorted(set(starts)):
@@ -133,7 +137,8 @@ def _read_arrivals(file: Path) -> list[Arrivals]:
         pattern = row[3].strip() if len(row) > 3 else ""
         if pattern not in PATTERNS:
             raise InputError(
-                f"{file}: row {index + 1} has the pattern {pattern!r}, but one of Gamma, Weibull, Poisson was expected"
+                f"{file}: row {index + 1} has the pattern {shown(pattern)}, "
+                "but one of Gamma, Weibull, Poisson was expected"
             )
         rate = _window_number(file, index, row, 1)
         shaped = pattern in ("Gamma", "Weibull")
@@ -156,14 +161,14 @@ def _window_number(file: Path, index: int, row: list[str], column: int) -> float
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"{file}: row {index + 1} has {text!r} in column {column + 1}, but a number was expected")
+        raise InputError(f"{file}: row {index + 1} has {shown(text)} in column {column + 1}, but a number was expected")
     return value
 
 
 def _read_lengths(file: Path) -> list[Lengths]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = json.loads(read_text(file, "ServeGen's distributions"))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: not readable JSON ({error}), but ServeGen's distributions were expected") from None
     if not isinstance(document, dict) or not document:
         raise InputError(f"{file}: has no windows, but ServeGen's distributions by window were expected")
@@ -188,7 +193,9 @@ def _pdf(file: Path, start: str, entry: Any, key: str) -> Pdf:
         values = weights = np.zeros(0)
     usable = (values >= 1) & (values <= INT32_MAX) & (weights > 0) & np.isfinite(weights)
     if not usable.any():
-        raise InputError(f"{file}: window {start} has no usable {key}, but token counts with weights were expected")
+        raise InputError(
+            f"{file}: window {shown_name(start)} has no usable {key}, but token counts with weights were expected"
+        )
     return Pdf(values[usable], weights[usable])
 
 
@@ -197,7 +204,7 @@ def _requests(
 ) -> tuple[Floats, Floats, Floats]:
     """Times, prompts and outputs of one window; every window draws alike, whatever part of it is wanted."""
     seed = rng.integers(2**63)
-    if arrivals.end_s <= window.start_s or (window.end_s is not None and arrivals.start_s >= window.end_s):
+    if not _overlap(arrivals, window):
         return np.zeros(0), np.zeros(0), np.zeros(0)
     own = np.random.default_rng(seed)
     span = arrivals.end_s - arrivals.start_s
@@ -218,6 +225,10 @@ def _requests(
     if window.end_s is not None:
         inside &= time_s < window.end_s
     return time_s[inside], prompt[inside], output[inside]
+
+
+def _overlap(arrivals: Arrivals, window: Window) -> bool:
+    return arrivals.end_s > window.start_s and (window.end_s is None or arrivals.start_s < window.end_s)
 
 
 def _detect(head: Head) -> bool:

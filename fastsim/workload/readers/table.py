@@ -10,8 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from fastsim.errors import InputError
+from fastsim.workload.readers.files import check_lines
 from fastsim.workload.trace import Head, Trace, in_order
-from fastsim.workload.workload import INT32_MAX, Int64Array, Report
+from fastsim.workload.workload import INT32_MAX, LATEST_US, Int64Array, Report
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -90,9 +91,13 @@ def text_batches(path: Path, required: Sequence[str], optional: Sequence[str] = 
         When the file is not CSV.
     """
     try:
+        check_lines(path)
         lazy = pl.scan_csv(path, infer_schema=False, encoding="utf8-lossy", raise_if_empty=False, glob=False)
         names = {name.strip(): name for name in reversed(lazy.collect_schema().names())}
         found = [*required, *(name for name in optional if name in names)]
+        for name in found:
+            if name not in names:  # its header is not the line that the format was recognised by
+                raise InputError(f"{path}: column {name} is missing, but it was expected")
         columns = [pl.col(names[name]).str.strip_chars().alias(name) for name in found]
         yield from lazy.select(columns).collect_batches(chunk_size=BATCH_ROWS)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -142,8 +147,24 @@ def usable_rows(faults: Sequence[tuple[str, Mask]]) -> tuple[Mask, dict[str, int
 
 def microseconds(seconds: Floats) -> Int64Array:
     """Seconds as truncated microseconds; decimal fractions of whole microseconds are not cut one short."""
-    us: Int64Array = np.floor(np.round(seconds * 1e6, 3)).astype(np.int64)
-    return us
+    return whole_us(np.round(seconds * 1e6, 3))
+
+
+def whole_us(us: Floats) -> Int64Array:
+    """Microseconds as integers, truncated.
+
+    Raises
+    ------
+    InputError
+        When they do not fit.
+    """
+    if len(us) and not -LATEST_US <= us.min() <= us.max() <= LATEST_US:
+        raise InputError(
+            f"workload.trace: arrivals reach from {us.min() / 1e6:.3g} s to {us.max() / 1e6:.3g} s, "
+            f"but at most {LATEST_US / 1e6:.3g} s was expected"
+        )
+    whole: Int64Array = np.floor(us).astype(np.int64)
+    return whole
 
 
 def since_first_us(seconds: Floats) -> Int64Array:

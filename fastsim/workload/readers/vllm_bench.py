@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fastsim.config.model import shown
 from fastsim.errors import InputError
 from fastsim.workload.readers.lines import Rows, UnusableRowError, number, read_document, whole
 from fastsim.workload.readers.table import Floats, since_first_us
@@ -45,8 +46,8 @@ def read(path: Path, seed: int, window: Window) -> Trace:
         notes.append("arrivals were not recorded (start_times): they are drawn from request_rate and burstiness")
     if document.get("max_concurrency") is not None:
         notes.append(
-            f"at most {document['max_concurrency']} requests were sent at once, which recorded arrivals only repeat: "
-            "set workload.concurrency for a closed loop"
+            f"at most {shown(document['max_concurrency'])} requests were sent at once, which recorded arrivals only "
+            "repeat: set workload.concurrency for a closed loop"
         )
     rows = Rows(start_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q")
     rows.rows_read = count
@@ -77,7 +78,7 @@ def _add(rows: Rows, row: dict[str, Any]) -> None:
         e2e = number(row, "latencies")
     else:
         gaps = row.get("itls")
-        usable = isinstance(gaps, list) and all(isinstance(gap, int | float) for gap in gaps)
+        usable = isinstance(gaps, list) and all(isinstance(gap, int | float) and abs(gap) <= 1e9 for gap in gaps)
         e2e = ttft + math.fsum(gaps) if usable and gaps is not None else math.nan
     rows.add(start_s=start, ttft_us=ttft * 1e6, e2e_us=e2e * 1e6, prompt_tokens=prompt, output_tokens=output)
 
@@ -96,10 +97,10 @@ def _drawn_arrivals(path: Path, document: dict[str, Any], count: int, seed: int)
     rate, shape = document.get("request_rate"), document.get("burstiness") or 1.0
     if rate in ("inf", math.inf, None):
         return np.zeros(count)
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
-        raise InputError(f'{path}: request_rate = {rate!r}, but a number above 0 or "inf" was expected')
-    if isinstance(shape, bool) or not isinstance(shape, int | float) or not 0 < shape < math.inf:
-        raise InputError(f"{path}: burstiness = {shape!r}, but a number above 0 was expected")
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 1e-9 <= rate <= 1e9:
+        raise InputError(f'{path}: request_rate = {shown(rate)}, but a number from 1e-9 to 1e9 or "inf" was expected')
+    if isinstance(shape, bool) or not isinstance(shape, int | float) or not 1e-6 <= shape <= 1e6:
+        raise InputError(f"{path}: burstiness = {shown(shape)}, but a number from 1e-6 to 1e6 was expected")
     gaps = np.random.default_rng([seed, ARRIVALS]).gamma(shape, 1.0 / (rate * shape), count)
     arrivals: Floats = np.cumsum(gaps) - (gaps[0] if count else 0.0)
     return arrivals
