@@ -193,7 +193,7 @@ def _lacking(queue: Queue, row: int, head: int, budget: int) -> tuple[Reason, in
     gated = bool(config["scheduler_reserve_full_isl"]) and not swapped
     cached = bool(config["enable_prefix_caching"]) and not swapped
     length = min(queue.length[head], int(config["max_model_len"]))
-    watermark = int(config["watermark"] * config["num_gpu_blocks"]) if history.running[row] > 0 else 0
+    watermark = int(config["watermark_blocks"]) if history.running[row] > 0 else 0
     whole = -(-length // block_size)
     first = -(-min(length, budget) // block_size)
     needed = whole if gated or swapped or cached else first

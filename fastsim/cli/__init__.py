@@ -19,6 +19,7 @@ VERBS = (
     "recommend",
     "compare",
     "phase",
+    "explain",
     "report",
     "calibrate",
     "status",
