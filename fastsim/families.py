@@ -3,7 +3,7 @@
 Their kernels are imported, and compiled, when the first of their configurations runs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter_ns
@@ -45,13 +45,17 @@ class Others:
 
 
 class Runs(NamedTuple):
-    """Some runs of an engine: configurations in the chunk, lengths, what they left, and how long the kernel took."""
+    """Some runs of an engine: configurations in the chunk, lengths, what they left, and how long the kernel took.
+
+    `columns` are result columns that only this engine fills, by name, a value a run.
+    """
 
     places: npt.NDArray[np.intp]
     prompt_tokens: npt.NDArray[Any]
     output_tokens: npt.NDArray[Any]
     batch: Any
     kernel_ns: int
+    columns: Mapping[str, npt.NDArray[np.float64]]
 
 
 class Left(NamedTuple):
@@ -160,13 +164,14 @@ def _runs(workload: Workload, others: Others, fast_forward: bool) -> Iterator[Ru
         records["fast_forward"] = fast_forward
         mine = np.flatnonzero(others.family == BLIS)
         for places, offered, batch, kernel_ns in blis_rows.run_batches(workload, records, others.blis_timeouts_us):
-            yield Runs(mine[places], offered.prompt_tokens, offered.output_tokens, batch, kernel_ns)
+            columns = blis_rows.own_columns(batch)
+            yield Runs(mine[places], offered.prompt_tokens, offered.output_tokens, batch, kernel_ns, columns)
     if len(others.rlt):
         from fastsim.engines.rlt import rows as rlt_rows
 
         mine = np.flatnonzero(others.family == RLT)
         for places, submitted, left, kernel_ns in rlt_rows.run_batches(workload, others.rlt, fast_forward):
-            yield Runs(mine[places], submitted.prompt_tokens, submitted.output_tokens, left, kernel_ns)
+            yield Runs(mine[places], submitted.prompt_tokens, submitted.output_tokens, left, kernel_ns, {})
 
 
 def _summaries(runs: Runs, params: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
@@ -184,6 +189,8 @@ def _summaries(runs: Runs, params: npt.NDArray[np.void]) -> tuple[npt.NDArray[np
         floats,
         ints,
     )
+    for name, values in runs.columns.items():
+        floats[name] = values
     return floats, ints
 
 

@@ -12,6 +12,7 @@ from fastsim.engines.blis.rows import workload_for as blis_workload
 from fastsim.engines.rlt import RltConfig, StageLatency, simulate_rlt, workload_for
 from fastsim.errors import InputError
 from fastsim.grid import Grid
+from fastsim.metrics import FLOAT_COLUMNS
 from fastsim.simulation import engine_records, simulate_chunk
 from fastsim.workload import build_workload
 
@@ -93,6 +94,11 @@ def test_a_mixed_chunk_has_the_rows_of_its_engines_alone(tmp_path):
         assert np.array_equal(rows.floats[index], alone.floats[0], equal_nan=True)
         assert np.array_equal(rows.ints[index], alone.ints[0])
     assert len({row.tobytes() for row in rows.floats}) >= 5  # the engines differ
+    mean = rows.floats[:, FLOAT_COLUMNS.index("blis_e2e_mean_ms")]
+    for index in range(6):
+        own = fastsim.simulate(grid.config(index)).metrics["blis_e2e_mean_ms"]
+        assert (own is None) == (grid.config(index).engine.name != "blis")
+        assert own is None or mean[index] == own > 0
 
 
 def test_rows_of_the_discussion_under_blis():

@@ -114,6 +114,6 @@ def lay_beside(blis: Mapping[str, float], metrics: Mapping[str, Any]) -> list[Be
     metrics
         `Result.metrics` of the run.
     """
-    own = any(name.startswith("blis_") for name in metrics)
+    own = "blis_completed_requests" in metrics
     columns = {name: f"blis_{name}" if own else COLUMN_OF.get(name, "") for name in blis}
     return [Beside(name, column, blis[name], metrics[column]) for name, column in columns.items() if column in metrics]

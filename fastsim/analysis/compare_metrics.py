@@ -56,7 +56,7 @@ _LESS = (
     "swap_fallbacks",
     "waiting_peak",
 )
-_LATENCIES = ("ttft_", "tpot_", "e2e_", "queue_time_", "itl_")
+_LATENCIES = ("ttft_", "tpot_", "e2e_", "queue_time_", "itl_", "blis_")
 _QUANTILES = ("_p50_ms", "_p90_ms", "_p95_ms", "_p99_ms")
 
 

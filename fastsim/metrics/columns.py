@@ -113,6 +113,11 @@ _FLOATS = [
     Column("starved_gap_s", "float", "s", "longest time without a completion that ended in preemptions"),
     Column("starved_at_s", "float", "s", "when that interval ended"),
     Column("livelock_s", "float", "s", "when the livelock was seen"),
+    *(
+        Column(f"blis_{kind}_{part}_ms", "float", "ms", f"{part} of {what}; null under other engines")
+        for kind, what in (("e2e", "BLIS's own E2E, TTFT and its gaps added up"), ("itl", "BLIS's own token gaps"))
+        for part in ("mean", *_QUANTILE_NAMES[1:])
+    ),
 ]
 
 _INTS = [

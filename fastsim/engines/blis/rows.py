@@ -64,6 +64,15 @@ def run_batches(
             yield BlisRuns(places, offered, batch, perf_counter_ns() - start_ns)
 
 
+OWN_COLUMNS = tuple(f"{kind}_{part}_ms" for kind in ("e2e", "itl") for part in ("mean", "p90", "p95", "p99"))
+"""BLIS's own times, which every row has; they differ from what a client sees (see `summarise_blis`)."""
+
+
+def own_columns(batch: BlisBatch) -> dict[str, npt.NDArray[np.float64]]:
+    """Result columns that only BLIS fills, by name; float64, shape (runs,)."""
+    return {f"blis_{name}": batch.aggregate[name] for name in OWN_COLUMNS}
+
+
 def own_metrics(batch: BlisBatch) -> dict[str, Any]:
     """BLIS's own metrics of the only run of a batch: its names behind `blis_`."""
     return {f"blis_{name}": batch.aggregate[name][0].item() for name in batch.aggregate.dtype.names or ()}
