@@ -48,7 +48,7 @@ DRAWN = {
 @pytest.mark.parametrize("name", DRAWN)
 def test_boundaries_between_probes_are_found_exactly(name):
     drawn = Drawn(DRAWN[name])
-    labels, known = refine((64, 64), drawn, 8)
+    labels, known = refine((64, 64), drawn, (8, 8))
     assert np.array_equal(labels, drawn.labels)
     assert np.array_equal(drawn.asked, known)  # nothing is asked for twice
     assert known.mean() < 0.15
@@ -65,7 +65,7 @@ def test_random_regions_of_several_classes():
             angle, where = rng.uniform(0, 2 * np.pi), rng.uniform(0.3, 0.7, 2)
             side = (x - where[0] * columns) * np.cos(angle) + (y - where[1] * rows) * np.sin(angle)
             labels += side > 0
-        found, _ = refine((rows, columns), Drawn(labels), 8)
+        found, _ = refine((rows, columns), Drawn(labels), (8, 8))
         # Only a corner of a region that fits between probes can be missed
         for row, column in np.argwhere(found != labels):
             row, column = row // 8 * 8, column // 8 * 8
@@ -77,30 +77,30 @@ def test_random_regions_of_several_classes():
 
 def test_an_island_between_probes_is_missed_and_a_finer_start_finds_it():
     island = (np.abs(X - 20) < 3) & (np.abs(Y - 20) < 3)
-    assert refine((64, 64), Drawn(island), 8)[0].sum() == 0
-    found, known = refine((64, 64), Drawn(island), 4)
+    assert refine((64, 64), Drawn(island), (8, 8))[0].sum() == 0
+    found, known = refine((64, 64), Drawn(island), (4, 4))
     assert np.array_equal(found, island)
     assert known.mean() < 0.15
-    assert refine((64, 64), Drawn(island), 1)[1].all()
+    assert refine((64, 64), Drawn(island), (1, 1))[1].all()
 
 
 def test_beside_an_undecided_boundary_it_looks_one_cell_further():
     speck = X > 30
     speck[20, 29] = True  # one cell of chance: behind cell 30, which is the last before the boundary
-    assert not refine((64, 64), Drawn(speck), 8)[0][20, 29]
+    assert not refine((64, 64), Drawn(speck), (8, 8))[0][20, 29]
     undecided = np.zeros(speck.shape, bool)
     undecided[20, 30] = True
-    found, known = refine((64, 64), Drawn(speck, undecided), 8)
+    found, known = refine((64, 64), Drawn(speck, undecided), (8, 8))
     assert np.array_equal(found, speck)
     assert known.mean() < 0.15
     far = X < 28  # far from a boundary it is left alone
-    assert np.array_equal(refine((64, 64), Drawn(X > 30, far), 8)[1], refine((64, 64), Drawn(X > 30), 8)[1])
+    assert np.array_equal(refine((64, 64), Drawn(X > 30, far), (8, 8))[1], refine((64, 64), Drawn(X > 30), (8, 8))[1])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 40), (40, 1), (2, 3)])
 def test_small_and_narrow_maps(shape):
     labels = (np.arange(np.prod(shape)).reshape(shape) > np.prod(shape) // 2).astype(int)
-    assert np.array_equal(refine(shape, Drawn(labels), 8)[0], labels)
+    assert np.array_equal(refine(shape, Drawn(labels), (8, 8))[0], labels)
 
 
 # --- axes and classes -------------------------------------------------------------------------------------------------

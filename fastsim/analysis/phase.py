@@ -48,8 +48,8 @@ class PhaseMap:
         float64: share of a cell's seeds that are of its class; NaN where it was not run.
     seeds, runs, full_runs
         Seeds a cell, simulations run, and what the whole grid would have taken.
-    stride
-        Cells between the first probes: islands that fit between them can be missed.
+    strides
+        Cells between the first probes, along y and x: islands that fit between them can be missed.
     at_base
         Axes of the spec that were left at their base values.
     """
@@ -64,7 +64,7 @@ class PhaseMap:
     seeds: int
     runs: int
     full_runs: int
-    stride: int
+    strides: tuple[int, int]
     at_base: tuple[str, ...]
 
     @property
@@ -134,12 +134,12 @@ def phase(
     classes = read_classes(metric)
     grid, x_axis, y_axis, at_base = phase_grid(spec, x, y, resolution, seeds)
     shape = (len(y_axis.values), len(x_axis.values))
-    step = stride if stride is not None else 8 if min(shape) > FINE else 4
-    if step < 1:
-        raise InputError(f"--stride {step}, but an integer of at least 1 was expected")
+    if stride is not None and stride < 1:
+        raise InputError(f"--stride {stride}, but an integer of at least 1 was expected")
+    rows, columns = (stride or (8 if size > FINE else 4) for size in shape)
     with Evaluator(grid, workers) as evaluator:
         cells = _Cells(evaluator, grid, classes, (y_axis.name, x_axis.name), shape, seeds)
-        labels, known = refine(shape, cells.evaluate, step)
+        labels, known = refine(shape, cells.evaluate, (rows, columns))
         runs = evaluator.runs
     return PhaseMap(
         x_axis,
@@ -152,7 +152,7 @@ def phase(
         seeds,
         runs,
         prod(shape) * seeds,
-        step,
+        (rows, columns),
         tuple(at_base),
     )
 

@@ -23,7 +23,7 @@ Evaluate = Callable[[Cells], tuple[Labels, Mask]]
 UNKNOWN = -1
 
 
-def refine(shape: tuple[int, int], evaluate: Evaluate, stride: int) -> tuple[Labels, Mask]:
+def refine(shape: tuple[int, int], evaluate: Evaluate, strides: tuple[int, int]) -> tuple[Labels, Mask]:
     """Classes of all cells of a map, by evaluating those at its boundaries.
 
     Parameters
@@ -32,8 +32,8 @@ def refine(shape: tuple[int, int], evaluate: Evaluate, stride: int) -> tuple[Lab
         Rows and columns.
     evaluate
         Asked for each cell once.
-    stride
-        Cells between the first probes; 1 evaluates every cell.
+    strides
+        Cells between the first probes, along rows and columns; (1, 1) evaluates every cell.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def refine(shape: tuple[int, int], evaluate: Evaluate, stride: int) -> tuple[Lab
             labels[cells[:, 0], cells[:, 1]], undecided[cells[:, 0], cells[:, 1]] = evaluate(cells)
         return len(cells) > 0
 
-    rows, columns = (_probes(size, stride) for size in shape)
+    rows, columns = (_probes(size, stride) for size, stride in zip(shape, strides, strict=True))
     probes = np.zeros(shape, bool)
     probes[np.ix_(rows, columns)] = True
     probes[rows[len(rows) // 2], :] = True

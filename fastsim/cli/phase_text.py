@@ -166,9 +166,11 @@ def _notes(found: PhaseMap) -> list[str]:
         f"{columns} x {rows} cells, {found.seeds} seed{'s' * (found.seeds != 1)} each: {found.runs:,} runs, "
         f"{100 * share:.1f} % of the {found.full_runs:,} of the whole grid."
     ]
-    if found.stride > 1:
+    if found.runs < found.full_runs:
+        down, across = found.strides
+        apart = str(across) if down == across else f"{across} x {down}"
         notes.append(
-            f"Boundaries were followed from probes {found.stride} cells apart: an island that fits between them can be "
+            f"Boundaries were followed from probes {apart} cells apart: an island that fits between them can be "
             "missed; --stride 1 runs every cell."
         )
     if found.at_base:
@@ -194,7 +196,7 @@ def phase_json(found: PhaseMap) -> str:
             "cells_disagreeing": int(found.disagrees.sum()),
             "runs": found.runs,
             "full_runs": found.full_runs,
-            "stride": found.stride,
+            "strides": list(found.strides),
             "at_base": list(found.at_base),
         }
     )
