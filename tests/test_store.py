@@ -249,6 +249,15 @@ def test_the_lock_names_its_owner_and_dies_with_it(tmp_path):
         pass
 
 
+def test_a_file_system_without_locks_is_one_sentence(tmp_path, monkeypatch):
+    def fail(handle, how):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(InputError, match=r"this file system has no locks \(Function not implemented\)"):
+        missing(tmp_path)
+
+
 def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     write_whole(tmp_path / "file", b"old")
 

@@ -14,7 +14,7 @@ class FolderLock:
     Raises
     ------
     InputError
-        On entering, when another process holds it.
+        On entering, when another process holds it, or when the file system has no locks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,12 +25,18 @@ class FolderLock:
         handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             owner = os.read(handle, 100).decode(errors="replace").strip()
             os.close(handle)
             raise InputError(
                 f"{self.folder}: another sweep ({owner or 'of unknown process'}) is writing to this folder; "
                 "wait for it, stop it, or choose another --out"
+            ) from None
+        except OSError as error:  # some cluster file systems are mounted without locks (Lustre needs -o flock)
+            os.close(handle)
+            raise InputError(
+                f"{self.folder}: this file system has no locks ({error.strerror}), "
+                "but one that has was expected: a sweep must be alone in its folder"
             ) from None
         os.ftruncate(handle, 0)
         os.write(handle, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
