@@ -57,10 +57,10 @@ def command(
     paper, by keyboard and without seeing colours.
     """
     _need_plot()
+    from fastsim.analysis.report.figures import answered
     from fastsim.analysis.report.page import page as page_of
     from fastsim.analysis.report.page import provenance
     from fastsim.analysis.report.picture import picture as picture_of
-    from fastsim.analysis.report.figures import answered
     from fastsim.analysis.report.rows import read_sweep
 
     source = provenance(folder)

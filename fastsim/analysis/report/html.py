@@ -68,9 +68,8 @@ def table(
 def figure(name: str, title: str, caption: str, more: str = "") -> str:
     """A chart by its name among the specs, with a title, what it shows, and a table of its figures."""
     return (
-        f'<figure><h3 id="{name}-title">{text(title)}</h3>'
-        f'<div class=chart data-chart="{name}" role=group aria-labelledby="{name}-title" '
-        f'aria-describedby="{name}-words"></div>'
+        f'<figure aria-labelledby="{name}-title"><h3 id="{name}-title">{text(title)}</h3>'
+        f'<div class=chart data-chart="{name}" aria-describedby="{name}-words"></div>'
         f'<figcaption id="{name}-words">{text(caption)}</figcaption>'
         f"{more}</figure>"
     )

@@ -4,7 +4,7 @@ from textwrap import wrap
 from typing import Any
 
 from fastsim.analysis.numbers import as_title
-from fastsim.analysis.report import charts
+from fastsim.analysis.report import charts, charts_axes
 from fastsim.analysis.report.effects import effect_metrics, effects
 from fastsim.analysis.report.phase import phase_map
 from fastsim.analysis.report.question import MEETS
@@ -70,7 +70,7 @@ def _charts(sweep: Sweep) -> list[tuple[str, charts.Chart]]:
     for one in effects(sweep, compared)[0][:2] if compared else []:
         if one.table is None or len(one.axis.labels) > MOST_LEVELS:
             continue
-        spec = charts.effect(sweep, one, compared, choose=False)
+        spec = charts_axes.effect(sweep, one, compared, choose=False)
         if spec is not None:
             found.append((f"{one.axis.name}: {sweep.label(compared[0])}", spec))
     return found

@@ -3,7 +3,7 @@
 import polars as pl
 
 from fastsim.analysis.numbers import number
-from fastsim.analysis.report import charts, html
+from fastsim.analysis.report import charts_axes, html
 from fastsim.analysis.report.effects import MOST_AXES, Effect, effect_metrics, effects
 from fastsim.analysis.report.figures import setting_text
 from fastsim.analysis.report.html import Cell
@@ -34,7 +34,7 @@ def changes(sweep: Sweep, page: html.Charts) -> str:
     small: list[str] = []
     large: list[str] = []
     for one in found:
-        spec = charts.effect(sweep, one, metrics)
+        spec = charts_axes.effect(sweep, one, metrics)
         if spec is None or one.table is None:
             parts.append(f"<h3>{html.text(one.axis.name)}</h3>" + html.paragraph(f"Not compared: {one.reason}."))
             continue
@@ -97,4 +97,4 @@ def chance(sweep: Sweep, page: html.Charts) -> str:
     header = ["", "setting", "least", "median", "most", "seeds without a value"]
     title = f"{sweep.label(found.metric)} over seeds"
     more = html.table(header, rows, title)
-    return page.figure(title, caption, charts.spread(sweep, found), more)
+    return page.figure(title, caption, charts_axes.spread(sweep, found), more)
