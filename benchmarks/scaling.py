@@ -1,5 +1,9 @@
 """How cost grows: fitted exponents of kernel time against what a load is made of."""
 
+import resource
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import numpy as np
 
 from benchmarks.table import figure, markdown, publish
@@ -28,6 +32,13 @@ def settings(running: int, blocks: int, block_size: int = 16) -> list[str]:
         "engine.max_model_len=100000",
         f"engine.max_num_batched_tokens={max(2048, running)}",
     ]
+
+
+def long_run(count: int) -> tuple[float, float]:
+    """Kernel CPU seconds of one run over so many requests, and the peak of this process's memory in MiB."""
+    kernel = Kernel(load_config(None, settings(64, 10_000)), chat(count, 200, 20.0), True)
+    seconds = kernel.run_ns() / 1e9
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main(tiny: bool, readme: bool) -> None:
@@ -59,5 +70,11 @@ def main(tiny: bool, readme: bool) -> None:
         exponent = np.polyfit(np.log(sizes), np.log(costs), 1)[0]
         cells = ", ".join(f"{n:,}: {figure(cost)}" for n, cost in zip(sizes.tolist(), costs, strict=True))
         rows.append((name, f"{exponent:.2f}", f"{2**exponent:.2f}x", cells))
-    note = "Kernel CPU milliseconds; cost ~ size^exponent; what doubling the size costs."
+    count = 1_000 if tiny else 1_000_000
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+        seconds, peak = fresh.submit(long_run, count).result()
+    note = (
+        "Kernel CPU milliseconds; cost ~ size^exponent; what doubling the size costs. One run over "
+        f"{count:,} requests (64 running): {seconds:.2f} s of kernel CPU, {peak:,.0f} MiB at the peak of its process."
+    )
     publish("scaling", markdown(("size", "exponent", "doubling", "ms"), rows, note), readme)

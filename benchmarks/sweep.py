@@ -10,7 +10,9 @@ import threading
 import time
 from pathlib import Path
 
+from benchmarks.share import shares
 from benchmarks.table import figure, markdown, publish
+from fastsim.grid import Grid
 
 SPEC = Path(__file__).parent.parent / "sweeps" / "million.toml"
 TOTAL = 1_048_576
@@ -101,4 +103,6 @@ def main(tiny: bool, readme: bool, full: bool = False) -> None:
             rows.append((f"extrapolated to {TOTAL:,}: CPU seconds", figure(cpu * TOTAL / rows_done)))
             rows.append((f"extrapolated to {TOTAL:,}: MB of results", figure(size * TOTAL / rows_done / 1e6)))
         shutil.rmtree(out)
+    for name, share in shares(Grid.from_toml(SPEC), 1 if tiny else 8).items():
+        rows.append((f"of a worker's CPU: {name}", f"{share:.1%}"))
     publish("sweep", markdown(("million.toml", "figure"), rows), readme)

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from statistics import median
 from time import process_time_ns
+from typing import Any
 
 import numpy as np
 
 from fastsim.config import Config
-from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
+from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import new_recorder
 from fastsim.metrics import new_rows
 from fastsim.metrics.summary import scratch_size
@@ -29,27 +30,28 @@ class Kernel:
         records = record_of(self.config)
         engine = np.repeat(records.engine, self.copies)
         engine["fast_forward"] = self.fast_forward
-        arrays = workload_arrays(self.workload)
-        self.memory: Memory = new_memory(engine, arrays)
-        floats, ints = new_rows(self.copies)
-        scratch = np.empty(scratch_size(self.workload.num_requests))
-        params = np.repeat(records.params, self.copies)
-        self._arguments = (
-            engine,
-            params,
-            *self.memory[:3],
-            arrays,
-            *self.memory[3:],
-            new_recorder(1),
-            scratch,
-            floats,
-            ints,
-        )
+        self._configs = (engine, np.repeat(records.params, self.copies))
+        self._arrays = workload_arrays(self.workload)
+        self._rows = (np.empty(scratch_size(self.workload.num_requests)), *new_rows(self.copies))
+        self.memory: Memory = new_memory(engine, self._arrays)
+        while run_chunk(*self._arguments) < self.copies:
+            self.memory = with_larger_gap_log(self.memory)
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        return (*self._configs, *self.memory[:3], self._arrays, *self.memory[3:], new_recorder(1), *self._rows)
+
+    @property
+    def metrics_arguments(self) -> tuple[Any, ...]:
+        """What `summarise` needs of the last run, as whole arrays."""
+        m = self.memory
+        return (m.log, self._arrays, m.totals, m.gaps, self._configs[1], *self._rows)
 
     def run_ns(self) -> float:
         """CPU nanoseconds of one run: kernel and metrics."""
+        arguments = self._arguments
         start = process_time_ns()
-        run_chunk(*self._arguments)
+        run_chunk(*arguments)
         return (process_time_ns() - start) / self.copies
 
     def total(self, name: str) -> int:

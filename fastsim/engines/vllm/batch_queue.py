@@ -13,7 +13,7 @@ from fastsim.engines.vllm.flight import hand_over, receive_output, send_batch
 from fastsim.engines.vllm.gaps import gap_log_has_room
 from fastsim.engines.vllm.lanes import take_ended_off_clock
 from fastsim.engines.vllm.latency import step_us
-from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, watch_progress
+from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, find_livelock_after_jump, watch_progress
 from fastsim.engines.vllm.loop import LOG_FULL, count_scheduled_step, jump_empty, may_jump_empty
 from fastsim.engines.vllm.recorder import record_has_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
@@ -44,7 +44,7 @@ def run_async(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
             stop = make_pass(cfg, st, tot, wl, req, q, blk, log, itl, rec)
         if stop == GOING_ON and flight_repeats(st) and may_jump(cfg, st):
             jump(cfg, st, tot, wl, req, q, blk, log, itl, rec)
-            stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
+            stop = find_livelock_after_jump(cfg, st, tot, wl, req, q, blk, log)
         elif stop == GOING_ON and flight_repeats(st) and may_jump_empty(cfg, st):
             jump_empty(cfg, st, tot, q, log, SLEEP_US)
             st["flight_end_us"] = st["now_us"] - SLEEP_US

@@ -70,6 +70,12 @@ def find_livelock(cfg, st, tot, wl, req, q, blk, log):
 
 
 @helper
+def find_livelock_after_jump(cfg, st, tot, wl, req, q, blk, log):
+    """The same where a call is rare enough not to be compiled in."""
+    return find_livelock(cfg, st, tot, wl, req, q, blk, log)
+
+
+@helper
 def _judge(cfg, st, tot, wl, req, blk, may_repeat):
     """Whether the step was one like the last, or one too many without progress: LIVELOCK, or GOING_ON."""
     kind = 0

@@ -7,7 +7,13 @@ from fastsim.engines.vllm.door import next_deadline_us, open_door
 from fastsim.engines.vllm.fast_forward import jump, may_jump
 from fastsim.engines.vllm.gaps import gap_log_has_room
 from fastsim.engines.vllm.latency import step_us
-from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, steps_until_hopeless, watch_progress
+from fastsim.engines.vllm.livelock import (
+    GOING_ON,
+    find_livelock,
+    find_livelock_after_jump,
+    steps_until_hopeless,
+    watch_progress,
+)
 from fastsim.engines.vllm.recorder import record_has_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
 from fastsim.engines.vllm.running_cap import after_steps
@@ -39,10 +45,10 @@ def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
             stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
             if stop == GOING_ON and may_jump(cfg, st):
                 jump(cfg, st, tot, wl, req, q, blk, log, itl, rec)
-                stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
+                stop = find_livelock_after_jump(cfg, st, tot, wl, req, q, blk, log)
             elif stop == GOING_ON and may_jump_empty(cfg, st):
                 jump_empty(cfg, st, tot, q, log, step_us(cfg, 0, 0, 0, 0))
-                stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
+                stop = find_livelock_after_jump(cfg, st, tot, wl, req, q, blk, log)
     settle(cfg, st, tot, wl, req, q, log, itl, stop)
     return 0
 
