@@ -285,6 +285,7 @@ def boundary(labels):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", MAPS)
 def test_the_boundary_is_that_of_the_whole_grid_at_a_fraction_of_its_runs(name):
     spec, x, y, metric = MAPS[name]
@@ -296,6 +297,7 @@ def test_the_boundary_is_that_of_the_whole_grid_at_a_fraction_of_its_runs(name):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_where_seeds_decide_only_islands_of_chance_are_missed():
     """`overloaded` near capacity is a coin that each seed flips: single cells stand apart, and one may be missed."""
     spec = COLLAPSE | {"workload": {"num_requests": 300}}
