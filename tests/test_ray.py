@@ -145,3 +145,45 @@ def test_a_cluster_that_does_not_answer_is_one_sentence():
     )
     expected = "--backend ray: RAY_ADDRESS = 127.0.0.1:1: no Ray cluster answers there ([Errno 111] Connection refused)"
     assert done.stderr.splitlines() == [expected]
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_time_and_nothing_else(tmp_path):
+    """A Ray of three nodes of which the last is lost in the middle; in a process of its own, for its own cluster."""
+    script = tmp_path / "script.py"
+    script.write_text(NODE_LOSS.format(root=os.getcwd(), behaviours=f"{SLOW}, {FINE}"))
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "out")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "in Ray" in done.stdout
+    run(make_grid(SLOW, FINE), tmp_path / "calm", rows_per_part=8, workers=2)
+    assert digest(tmp_path / "out") == digest(tmp_path / "calm")
+
+
+NODE_LOSS = """
+import sys, threading, time
+sys.path.insert(0, {root!r})
+from pathlib import Path
+import ray
+from ray.cluster_utils import Cluster
+from tests.test_ray import make_grid, run_ray
+from tests.test_runner import Recorder
+
+cluster = Cluster(initialize_head=True, head_node_args={{"num_cpus": 0}})
+nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
+ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+cluster.wait_for_nodes()
+progress = Recorder()
+
+def lose_a_node():
+    while not list(Path(sys.argv[1]).glob("parts/*.parquet")):
+        time.sleep(0.05)
+    cluster.remove_node(nodes[1], allow_graceful=False)
+
+threading.Thread(target=lose_a_node, daemon=True).start()
+result = run_ray(make_grid({behaviours}), sys.argv[1], rows_per_part=8, workers=2, progress=progress)
+print(result.rows, result.errors, progress.notes)
+ray.shutdown()
+cluster.shutdown()
+"""
