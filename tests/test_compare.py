@@ -95,6 +95,13 @@ def test_one_seed_gives_no_interval():
     assert table["difference_low"].to_list() == [None]
 
 
+def test_failed_rows_are_left_out():
+    failed = pl.col("workload.seed") == 2
+    table = rows().with_columns(status=pl.when(failed).then(pl.lit("error")).otherwise(pl.lit("ok")))
+    kept = compare(rows(lambda row: row[2] != 2), "engine.watermark", ["preemptions", "ttft_p99_ms"])
+    assert compare(table, "engine.watermark", ["preemptions", "ttft_p99_ms"]).equals(kept)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

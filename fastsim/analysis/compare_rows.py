@@ -28,7 +28,7 @@ class Table:
 
 
 def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) -> Table:
-    """Axes, seed and metrics of a sweep's folder or rows.
+    """Axes, seed and metrics of a sweep's folder or rows; rows of status `error` are left out: they say nothing.
 
     Raises
     ------
@@ -41,6 +41,8 @@ def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) ->
     for name in wanted:
         _check_metric(name, names, price)
     columns = [price.expression() if name == COST and price else pl.col(name).cast(pl.Float64) for name in wanted]
+    if "status" in names:
+        frame = frame.filter(pl.col("status").cast(pl.String) != "error")
     keys = [name for name in names if "." in name]
     table = frame.select(*keys, *columns).collect()
     if SEED not in keys:
