@@ -150,7 +150,9 @@ class Evaluator:
         return part_frame(self.grid, wanted, found.workload_ids, found.floats, found.ints)
 
     def table(self, pairs: Sequence[tuple[Load, Config]]) -> Table:
-        """Metrics of configurations over loads, in the order given; a configuration's own workload does not count.
+        """Metrics of configurations over loads, in the order given.
+
+        Of a configuration's own workload only counts whether it is a closed loop.
 
         Raises
         ------
@@ -160,10 +162,14 @@ class Evaluator:
         by_load: dict[Load, list[int]] = {}
         for place, (load, _) in enumerate(pairs):
             by_load.setdefault(load, []).append(place)
-        tasks = [
-            Task(load, records_of([pairs[place][1] for place in places]), np.array(places))
-            for load, places in by_load.items()
-        ]
+        records: dict[tuple[int, ...], Records] = {}  # making them takes longer than a short run
+        tasks = []
+        for load, places in by_load.items():
+            configs = [pairs[place][1] for place in places]
+            key = tuple(map(id, configs))
+            if key not in records:
+                records[key] = records_of(configs)
+            tasks.append(Task(load, records[key], np.array(places)))
         return self._answers(tasks, len(pairs))
 
     def _answers(self, tasks: list[Task], count: int) -> Table:

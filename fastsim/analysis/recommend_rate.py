@@ -1,6 +1,6 @@
 """How much traffic: the highest rate that meets an SLO, and how many replicas a load needs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,14 @@ Floats = npt.NDArray[np.float64]
 
 TOLERANCE = 0.02
 """Bisection ends when the lowest rate that misses is so little above the highest that meets."""
+NEAR = 0.1
+"""A first bisection, with few seeds, ends when it is so near; one with more seeds goes on from there."""
+MORE_SEEDS = 3
+"""So many times the seeds decide the rate and its interval: percentiles near a bound hardly move with the rate."""
 AROUND = (0.8, 0.88, 0.94, 1.06, 1.12, 1.2)
 """Rates around the one found that also run, so that the interval does not interpolate over a gulf."""
+LIVES = 2.0
+"""A load that is offered within less of a lone request's lives is hardly a rate."""
 FARTHEST = 2.0**12
 """No factor beyond it, or below its inverse, is tried."""
 MOST_REPLICAS = 1024
@@ -46,12 +52,19 @@ class MaxRate:
     config: Config
     outlook: Outlook
 
+    @property
+    def too_short(self) -> bool:
+        """Whether all requests arrive in less than two lives of a request that is alone: the rate then says little."""
+        arrivals_s = self.outlook.means["num_requests"] / self.rate_per_s
+        return arrivals_s < LIVES * self.outlook.means["unloaded_e2e_mean_ms"] / 1000
+
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON."""
         engine = self.config.engine
         return {
             "rate_per_s": self.rate_per_s,
             "interval_95": [self.low_per_s, self.high_per_s],
+            "too_short": self.too_short,
             "max_num_seqs": engine.max_num_seqs,
             "max_num_batched_tokens": engine.max_num_batched_tokens,
         } | self.outlook.to_json()
@@ -117,33 +130,54 @@ def max_rate_of(
         raise InputError(f"--max-rate with {traffic.kind} arrivals, but arrivals that have a rate were expected")
     tried: dict[float, Outlook] = {}
 
-    def meets(factor: float) -> bool:
-        if factor not in tried:
-            (tried[factor],) = trials.outlooks([config], traffic.scaled(rate=factor), seeds)
+    def meets(factor: float, over: Sequence[int]) -> bool:
+        (tried[factor],) = trials.outlooks([config], traffic.scaled(rate=factor), over)
         return tried[factor].meets
 
-    low = high = start
-    if meets(start):
-        while meets(high) and high < FARTHEST:
-            low, high = high, high * 2
-    else:
-        while not meets(low) and low > 1 / FARTHEST:
-            low, high = low / 2, low
-        if not meets(low):
-            return None
-    while high > low * (1 + TOLERANCE):
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if meets(middle) else (low, middle)
+    near = _highest(lambda factor: meets(factor, seeds), start, 2.0, NEAR)
+    if near is None:
+        return None
+    tried.clear()
+    many = range(seeds[0], seeds[0] + len(seeds) * MORE_SEEDS)
+    found = _highest(lambda factor: meets(factor, many), near, 1.0 + NEAR, TOLERANCE)
+    if found is None:
+        return None
     for factor in AROUND:
-        meets(low * factor)
+        meets(found * factor, many)
     lowest, highest = crossing_interval(tried)
     return MaxRate(
-        rate * low,
-        rate * min(low, lowest) / (1 + TOLERANCE),
-        rate * max(low, highest) * (1 + TOLERANCE),
+        rate * found,
+        rate * min(found, lowest) / (1 + TOLERANCE),
+        rate * max(found, highest) * (1 + TOLERANCE),
         config,
-        tried[low],
+        tried[found],
     )
+
+
+def _highest(meets: Callable[[float], bool], start: float, stride: float, tolerance: float) -> float | None:
+    """The highest factor that meets, to a tolerance, of those between one that does and one that does not.
+
+    The two are looked for from `start` on, in steps that grow from `stride` on; None: there is none that meets.
+    """
+    low = high = start
+    if meets(start):
+        while True:
+            high = low * stride
+            if high > FARTHEST or not meets(high):
+                break
+            low, stride = high, stride**1.5
+    else:
+        while True:
+            low = high / stride
+            if low < 1 / FARTHEST:
+                return None
+            if meets(low):
+                break
+            high, stride = low, stride**1.5
+    while high > low * (1 + tolerance):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return low
 
 
 def crossing_interval(tried: dict[float, Outlook]) -> tuple[float, float]:

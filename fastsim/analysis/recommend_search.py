@@ -111,7 +111,9 @@ class Search:
         self.seen.update(zip(new, self._outlooks(new, self.first), strict=True))
 
     def _best(self, count: int) -> list[Point]:
-        return _ranked(list(self.seen), list(self.seen.values()))[0][:count]
+        """The best after their first look, one of each outcome: a cap that is never reached is as good as the next."""
+        groups = same_outcomes(*_ranked(list(self.seen), list(self.seen.values())))
+        return [group[0] for group in groups[:count]]
 
     def _neighbours(self, point: Point, stride: Sequence[int]) -> list[Point]:
         """Settings one stride away on one knob or on several, those with which a server starts."""
@@ -136,6 +138,23 @@ class Search:
     def _outlooks(self, points: Sequence[Point], level: Level) -> list[Outlook]:
         configs = [self.space.config(point) for point in points]
         return self.trials.outlooks(configs, self.traffic, level.seeds, level.share)
+
+
+def same_outcomes(points: Sequence[Point], outlooks: Sequence[Outlook]) -> list[list[Point]]:
+    """Settings in groups that did the very same in every seed, in the order given."""
+    groups: dict[bytes, list[Point]] = {}
+    for point, outlook in zip(points, outlooks, strict=True):
+        groups.setdefault(outlook.goodput.tobytes() + outlook.margins.tobytes(), []).append(point)
+    return list(groups.values())
+
+
+def to_confirm(found: Found, count: int) -> list[Point]:
+    """Settings that deserve fresh seeds: of the best few outcomes one each, and of the best the most generous too.
+
+    What made no difference in the seeds of the search may make one in others.
+    """
+    groups = same_outcomes(found.points, found.outlooks)
+    return list(dict.fromkeys([groups[0][0], max(groups[0]), *(group[0] for group in groups[1:count])]))
 
 
 def _spread(size: int, stride: int) -> list[int]:

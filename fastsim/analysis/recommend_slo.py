@@ -2,8 +2,8 @@
 
 A setting meets the SLO when, for each of its terms, the mean over seeds of the margin is not negative. The margin of a
 run is 1 - percentile / bound: 0.2 says that a fifth of the bound is left. Requests that were not served count as
-infinitely late, and a margin is never taken for less than -4, so that one lost run spoils the mean of a few, not of
-hundreds.
+infinitely late, and no margin is taken for less than -1, twice the bound: means over seeds of what has no limit would
+hang on the worst seed there happens to be, and no interval could be stated.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from fastsim.errors import InputError
 Floats = npt.NDArray[np.float64]
 
 PERCENTILES = (50, 90, 95, 99)
-WORST_MARGIN = -4.0
+WORST_MARGIN = -1.0
 MARGIN_WEIGHT = 0.02
 """What the whole margin is worth against all the goodput: of two settings with goodput alike to a percent, the one
 with more room left wins."""
@@ -114,6 +114,7 @@ SHOWN = (
     "goodput_share",
     "num_requests",
     "unservable",
+    "unloaded_e2e_mean_ms",
 )
 
 
@@ -201,13 +202,9 @@ class Outlook:
         return float(self.by_seed.mean())
 
     @property
-    def rank(self) -> tuple[int, float, float]:
-        """Greater is better: what meets the SLO by worth, else what comes near it."""
-        if self.meets:
-            return (2, self.worth, 0.0)
-        if self.worst_margin > WORST_MARGIN:
-            return (1, self.worst_margin, self.worth)
-        return (0, self.means["goodput_share"], self.worth)
+    def rank(self) -> tuple[bool, float, float]:
+        """Greater is better: what meets the SLO before what does not, then by worth; where all is lost, by margin."""
+        return (self.meets, self.worth, self.worst_margin)
 
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON; null where a percentile falls among the unserved."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fastsim.cli.tables import number, table, wrapped
 
 if TYPE_CHECKING:
-    from fastsim.analysis.recommend import Recommendation
+    from fastsim.analysis.recommend_answer import Recommendation
     from fastsim.analysis.recommend_slo import Interval, Outlook
 
 MOST = 10.0
@@ -32,8 +32,11 @@ def _answer(found: "Recommendation") -> str:
         worst = best.outlook.worst_term
         assert worst is not None
         value = best.outlook.values_ms.mean(axis=0)[best.outlook.margins.mean(axis=0).argmin()]
-        reached = f"{number(float(value))} ms" if value == value else "not everyone is served"
-        first = f"No setting meets {slo}; nearest is {numbers}: {worst.name.upper()} p{worst.percentile} {reached}."
+        reached = f"is {number(float(value))} ms" if value == value else "falls among those that are never served"
+        first = (
+            f"No setting meets {slo}; nearest is {numbers}: {best.outlook.means['goodput_share']:.1%} of the requests "
+            f"are within it, {worst.name.upper()} p{worst.percentile} {reached}."
+        )
     elif not found.terms:
         first = f"Set {numbers}: the most requests per second (no SLO was given)."
     else:
@@ -70,7 +73,7 @@ def _needed(found: "Recommendation") -> str:
 
 
 def _price(found: "Recommendation", price: float | None) -> str:
-    from fastsim.analysis.recommend import cost_per_million
+    from fastsim.analysis.recommend_answer import cost_per_million
 
     if price is None:
         return ""
@@ -195,6 +198,8 @@ def _rate(found: "Recommendation", price: float | None) -> str:
         f"{engine.max_num_batched_tokens}; {rate.outlook.worst_term.name.upper() if rate.outlook.worst_term else ''} "
         "gives way first."
     )
+    if rate.too_short:
+        text += " The load is too short to tell: all its requests arrive while the first are served; offer more."
     return wrapped(text + _cost_there(rate.outlook, price))
 
 
@@ -214,7 +219,7 @@ def _replicas(found: "Recommendation", price: float | None) -> str:
 
 
 def _cost_there(outlook: "Outlook", price: float | None) -> str:
-    from fastsim.analysis.recommend import cost_per_million
+    from fastsim.analysis.recommend_answer import cost_per_million
 
     cost = None if price is None else cost_per_million(outlook, price)
     return "" if cost is None else f" That is {cost:.4g} per million output tokens."
@@ -267,7 +272,7 @@ def _change(share: float) -> str:
 def _percent(value: float | None) -> str:
     if value is None or value != value:
         return "-"
-    return "< -300 %" if value < -3 else f"{100 * value:.0f} %"
+    return "<= -100 %" if value <= -1 else f"{100 * value:.0f} %"
 
 
 def _judged(outlook: "Outlook") -> tuple[str, str]:
