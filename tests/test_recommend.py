@@ -275,8 +275,6 @@ def test_where_nothing_will_do_it_says_so_first_and_what_would() -> None:
     text = recommendation_text(found)
     first = "No setting meets TTFT p99 <= 300 ms and TPOT p99 <= 40 ms; nearest is max_num_seqs "
     assert " ".join(text.split()).startswith(first)
-        "No setting meets TTFT p99 <= 300 ms and TPOT p99 <= 40 ms; nearest is max_num_seqs "
-    )
     assert re.search(r"needed: it is met up to [\d.]+ requests/s", text)
     assert re.search(r"needed: \d+ replicas would carry this load", text)
     assert found.rate is not None
