@@ -192,13 +192,14 @@ def test_times_of_an_engine(tmp_path: Path) -> None:
     )
     for source in (path, tmp_path):
         trace = load_trace(source)
-        assert trace.arrival_us.tolist() == [0, 500_000]
+        assert trace.arrival_us.tolist() == [0, 500_000, 500_000]
         assert trace.ttft_us is not None
         assert trace.e2e_us is not None
-        assert trace.ttft_us.tolist() == [1_000_000, 500_000]
-        assert trace.e2e_us.tolist() == [3_000_000, 2_500_000]
+        assert trace.ttft_us[:2].tolist() == [1_000_000, 500_000]
+        assert np.isnan(trace.ttft_us[2]), "a request without a first token is load"
+        assert trace.e2e_us.tolist() == [3_000_000, 2_500_000, 2_500_000]
+        assert trace.engine_clock
         assert trace.report.unusable == {
-            "first_token_ts that is not a number": 1,
             "queued_ts, first_token_ts and last_token_ts that are not in this order": 1,
         }
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastsim.config import Config
 from fastsim.config.derived import with_values
 from fastsim.config.keys import KEYS
+from fastsim.config.model import shown
 from fastsim.config.spec import load_spec
 from fastsim.errors import InputError
 from fastsim.workload import Workload, load_trace
@@ -40,6 +41,16 @@ META_KEYS = {
     "engine.max_model_len": ("resolved_config.model_config.max_model_len", "engine_kwargs.max_model_len"),
 }
 """Where the settings stand in the meta.json of LLMServingSim's bench, which holds vLLM's resolved configuration."""
+
+TABLES = (
+    *("engine", "engine_args", "engine_kwargs", "engine_config", "vllm_config", "config", "args", "server_args"),
+    *("cache_config", "scheduler_config", "model_config", "parallel_config"),
+    *(f"vllm_config.{name}_config" for name in ("cache", "scheduler", "model", "parallel")),
+)
+"""Where else a meta.json may hold them, by vLLM's names."""
+
+ASSUMED = ("max_num_seqs", "max_num_batched_tokens", "block_size", "enable_prefix_caching")
+"""Settings that are worth a word when neither meta.json nor --set gives them."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +130,17 @@ def read_run(path: str | Path, sets: Sequence[str] = (), *, format: str | None =
     if "engine.max_model_len" not in settings | given and longest > base.engine.max_model_len:
         base = with_values(base, {"engine.max_model_len": longest})
         notes.append(f"engine.max_model_len is not given: taken as the longest request, {longest}")
+    assumed = [name for name in ASSUMED if f"engine.{name}" not in settings | given]
+    if assumed:
+        words = ", ".join(f"engine.{name} {shown(getattr(base.engine, name))}" for name in assumed)
+        notes.append(f"neither {META} nor --set says, and vLLM's defaults are assumed: {words}")
     if not base.engine.name.startswith("vllm-0"):
         raise InputError(f"engine.name = {base.engine.name!r}, but one of vLLM's engines was expected for calibration")
     notes += trace.report.notes
-    notes += [f"{count} rows cannot be used: {reason}" for reason, count in trace.report.unusable.items()]
+    notes += [
+        f"{count} rows cannot be used, and are no load in the simulation: {reason}"
+        for reason, count in trace.report.unusable.items()
+    ]
     workload = Workload.from_arrays(
         trace.arrival_us,
         trace.prompt_tokens,
@@ -140,7 +158,7 @@ def read_run(path: str | Path, sets: Sequence[str] = (), *, format: str | None =
         ttft_us=trace.ttft_us,
         e2e_us=trace.e2e_us,
         config=base,
-        engine_clock=trace.format == "vLLM engine times JSONL",
+        engine_clock=trace.engine_clock,
         provenance=_provenance(meta),
         notes=tuple(notes),
     )
@@ -165,11 +183,18 @@ def _find(meta: Mapping[str, Any], dotted: str) -> Any:
     return value
 
 
+def _first(meta: Mapping[str, Any], places: Sequence[str]) -> Any:
+    """The value at the first of these places that has one; else of the last one's name, in any of `TABLES`."""
+    name = places[-1].rpartition(".")[2]
+    everywhere = (*places, name, *(f"{table}.{name}" for table in TABLES))
+    return next((found for place in everywhere if (found := _find(meta, place)) is not None), None)
+
+
 def _settings(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by key."""
     settings = {}
     for key, places in META_KEYS.items():
-        value = next((found for place in places if (found := _find(meta, place)) is not None), None)
+        value = _first(meta, places)
         if value is not None:
             settings[key] = KEYS[key].validate(value, META)
     return settings
@@ -194,7 +219,7 @@ def _differences(meta: Mapping[str, Any], engine: str) -> list[str]:
 def _provenance(meta: Mapping[str, Any]) -> dict[str, str]:
     places = {
         "model": ("model", "engine_kwargs.model"),
-        "gpu": ("hardware.device_name",),
+        "gpu": ("hardware.device_name", "device_name", "gpu_name", "gpu"),
         "vllm": ("vllm_version",),
         "tensor_parallel": (
             "engine_kwargs.tensor_parallel_size",
@@ -204,7 +229,7 @@ def _provenance(meta: Mapping[str, Any]) -> dict[str, str]:
     }
     found = {}
     for name, options in places.items():
-        value = next((each for place in options if (each := _find(meta, place)) is not None), None)
-        if value is not None:
+        value = _first(meta, options)
+        if value is not None and not isinstance(value, Mapping):
             found[name] = str(value)
     return found

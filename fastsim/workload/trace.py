@@ -25,7 +25,7 @@ class Trace:
 
     What is None, the format or file does not have. `groups` is the tree of prefix groups; without it every group
     stands alone. `ttft_us` and `e2e_us` are what was measured, float64 microseconds from arrival to the first and
-    last token, NaN where a request has no such time.
+    last token, NaN where a request has no such time; `engine_clock` says whether the engine itself took them.
     """
 
     source: str
@@ -41,6 +41,7 @@ class Trace:
     groups: PrefixTree | None = None
     ttft_us: npt.NDArray[np.float64] | None = None
     e2e_us: npt.NDArray[np.float64] | None = None
+    engine_clock: bool = False
 
     @property
     def num_rows(self) -> int:
