@@ -394,3 +394,16 @@ def test_workloads_are_the_same_for_all_their_configurations() -> None:
         first = workload * mixed.configs_per_workload
         configs: list[Config] = [mixed.config(first + n) for n in range(mixed.configs_per_workload)]
         assert len({config.workload for config in configs}) == 1
+
+
+def test_a_folder_as_a_trace_counts_by_its_content(tmp_path):
+    def spec_hash(folder, text):
+        folder.mkdir()
+        (folder / "meta.json").write_text("{}")
+        (folder / "requests.jsonl").write_text(text)
+        return Grid.from_mapping({"engine.num_gpu_blocks": 64, "workload.trace": str(folder)}).spec_hash
+
+    row = '{"input_toks": 5, "output_toks": %d, "queued_ts": 0.0, "first_token_ts": 1.0, "last_token_ts": 2.0}\n'
+    first = spec_hash(tmp_path / "a", row % 2)
+    assert spec_hash(tmp_path / "b", row % 2) == first
+    assert spec_hash(tmp_path / "c", row % 3) != first

@@ -266,11 +266,18 @@ def _listed(values: Sequence[Any]) -> Any:
 
 
 def _file_digest(path: str) -> str:
+    """Hash of a trace's content; of a folder's, the files in it with their names."""
     digest = blake2b(digest_size=16)
     try:
-        with Path(path).open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
+        files = sorted(Path(path).iterdir()) if Path(path).is_dir() else []
+        for each in files or [Path(path)]:
+            if files:
+                digest.update(f"\0{each.name}\0".encode(errors="surrogateescape"))
+            if each.is_dir():
+                continue  # no format has folders in its folder
+            with each.open("rb") as file:
+                while block := file.read(2**20):
+                    digest.update(block)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}), but a trace file was expected") from None
     return digest.hexdigest()
