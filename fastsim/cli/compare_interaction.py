@@ -79,10 +79,16 @@ def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> 
     low, high = number(best["interaction_low"]), number(best["interaction_high"])
     reverses = shown.filter(verdict="reverses").height
     where = "".join(f" at {name} = {level_text(best[name])}," for name in for_each)
+    if rows.height == 1:
+        begin = f"the effect of {by} on {metric} depends on {other}" + (", and reverses:" if reverses else ":")
+    else:
+        begin = (
+            f"the effect of {by} on {metric} depends on {other} in {shown.height} of {rows.height} combinations"
+            + (f", and reverses in {reverses}" if reverses else "")
+            + "; most where"
+        )
     return (
-        f"the effect of {by} on {metric} depends on {other} in {shown.height} of {rows.height} combinations"
-        + (f", and reverses in {reverses}" if reverses else "")
-        + f"; most where{where} {by} = {best['level']}, against {best['baseline']}, is worth "
+        f"{begin}{where} {by} = {best['level']}, against {best['baseline']}, is worth "
         f"{number(best['effect'])} at {other} = {best['with_level']} but "
         f"{number(best['effect_at_baseline'])} at {best['with_baseline']} (difference "
         f"{number(best['interaction'])}, 95 % {low} to {high}; {best['seeds']} seeds)."
