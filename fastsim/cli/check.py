@@ -1,29 +1,37 @@
 """`fastsim check`: what can be said of a spec before a second is spent."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastsim.cli import options
 
 if TYPE_CHECKING:
-    from fastsim.config import Config
-    from fastsim.workload import Workload
+    from fastsim.analysis.preflight import Fit, Load, Regime
+    from fastsim.grid import Grid
 
-MAX_CHECKED = 256
-"""Configurations whose workloads are built and looked at; a larger grid is sampled, and the output says so."""
+MAX_CHECKED, MAX_CPU_S = 256, 10.0
+"""Configurations whose workloads are built and looked at, and CPU seconds for it; of a larger grid those are spread
+evenly, and the output says how many.
+"""
 
 
 def command(
     spec: options.Spec,
     sets: options.Sets = None,
     axes: options.Axes = None,
+    cost: Annotated[
+        bool, typer.Option("--cost/--no-cost", help="Run a few configurations to say how long a sweep will take.")
+    ] = True,
 ) -> int:
-    """Check a spec: its keys, its size, requests that can never fit, and how many requests the KV cache holds.
+    """Check a spec: its keys, requests that can never fit, the load, what to expect of it, and a sweep's time and size.
 
     Exits 1 if some request can never fit.
     """
+    from time import process_time
+
+    from fastsim.analysis.preflight import Fit, load_of
+    from fastsim.analysis.sweep_cost import spread
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
     from fastsim.workload import WorkloadPlan
@@ -32,92 +40,131 @@ def command(
     typer.echo(describe_plan(grid, grid.select()))
     for warning in grid.warnings:
         typer.echo(f"note: {warning}")
-    selection = grid.select(sample=MAX_CHECKED) if grid.size > MAX_CHECKED else grid.select()
     plan = WorkloadPlan()
     fits: dict[Fit, int] = {}
+    loads: dict[Load, int] = {}
     checked = 0
-    for part in selection.parts():
-        for index in part.indices().tolist():
-            config = grid.config(index)
-            fit = Fit.of(config, plan.build(config.workload))
-            fits[fit] = fits.get(fit, 0) + 1
-            checked += 1
+    start = process_time()
+    for index in spread(grid.size, MAX_CHECKED):
+        config = grid.config(index)
+        workload = plan.build(config.workload)
+        fit = Fit.of(config, workload)
+        fits[fit] = fits.get(fit, 0) + 1
+        load = load_of(config, workload) if config.engine.name.startswith("vllm-0") else None
+        if load is not None:
+            loads[load] = loads.get(load, 0) + 1
+        checked += 1
+        if grid.size > MAX_CHECKED and process_time() - start > MAX_CPU_S:
+            break
     if checked < grid.size:
         typer.echo(f"looked at {checked:,} of {grid.size:,} configurations, spread over the grid:")
-    return _report(fits, checked)
+    stuck = _report_fits(fits, checked)
+    if loads:
+        _report_loads(loads)
+    if cost and not stuck:
+        typer.echo(_cost_text(grid))
+    return 1 if stuck else 0
 
 
-def _report(fits: "dict[Fit, int]", checked: int) -> int:
-    """Print what was found: the worst case of each kind, with numbers."""
+def _report_fits(fits: "dict[Fit, int]", checked: int) -> bool:
+    """Print the worst case of each kind, with numbers. Returns whether some request can never fit."""
+    from fastsim.cli.tables import wrapped
+
     stuck = [fit for fit in fits if fit.unservable]
     if stuck:
         count = sum(fits[fit] for fit in stuck)
         worst = max(stuck, key=lambda fit: fit.unservable)
-        typer.echo(f"{count:,} of {checked:,} configurations have requests that can never fit: {worst.stuck()}")
+        text = (
+            f"{count:,} of {checked:,} configurations have requests that can never fit: {worst.unservable:,} of "
+            f"{worst.num_requests:,} requests, with {worst.usable_blocks:,} usable blocks of {worst.block_size} tokens "
+            f"and max_model_len {worst.max_model_len:,} (longest request {worst.longest_tokens:,} tokens)"
+        )
+        typer.echo(wrapped(text))
     else:
         typer.echo("every request fits")
     wide = [fit for fit in fits if fit.max_num_seqs > fit.safe]
     if wide:
         count = sum(fits[fit] for fit in wide)
         worst = max(wide, key=lambda fit: fit.max_num_seqs / fit.safe)
-        typer.echo(f"{count:,} of {checked:,} configurations admit more than the KV cache holds: {worst.wide()}")
-        typer.echo(
-            "  vLLM then preempts: generated tokens are kept, but their KV is computed again; "
-            "`fastsim run` says how much that costs"
+        text = (
+            f"{count:,} of {checked:,} configurations admit more than the KV cache holds: max_num_seqs "
+            f"{worst.max_num_seqs:,}, but {worst.usable_blocks:,} blocks / {worst.blocks_per_request:,} "
+            f"a request at full decode = {worst.safe:,} requests (the KV-safe number); when those grow long, vLLM "
+            "preempts: generated tokens are kept, but their KV is computed again"
         )
-    return 1 if stuck else 0
+        typer.echo(wrapped(text))
+    return bool(stuck)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a workload fits the KV cache of a configuration."""
+def _report_loads(loads: "dict[Load, int]") -> None:
+    """Print what to expect, and the load from the lightest to the heaviest configuration."""
+    from fastsim.analysis.preflight import Regime
+    from fastsim.cli.tables import table, wrapped
 
-    max_num_seqs: int
-    usable_blocks: int
-    blocks_per_request: int
-    safe: int
-    num_requests: int
-    unservable: int
-    longest_tokens: int
-    max_model_len: int
-    block_size: int
+    counts = {regime: sum(count for load, count in loads.items() if load.regime is regime) for regime in Regime}
+    total = sum(counts.values())
+    found = [regime for regime, count in counts.items() if count]
+    verdicts = found[0].value if len(found) == 1 else ", ".join(f"{r.value} {counts[r]:,}" for r in found)
+    of = "" if len(found) == 1 else f" (of {total:,})"
+    typer.echo("\n" + wrapped(f"expected, from averages: {verdicts}{of}"))
+    for regime in found:
+        typer.echo(wrapped(f"  {regime.value}: {_meaning(regime)}", indent=4))
+    rows: list[list[Any]] = []
+    quantities: dict[str, list[float | None]] = {
+        "arrivals / capacity": [load.capacity_share for load in loads],
+        "KV cache in use": [load.kv_share for load in loads],
+        "time taken by tokens alone": [load.token_share for load in loads],
+        "requests running (Little's law)": [min(load.concurrency, load.cap) for load in loads],
+        "requests that fit in the KV cache": [load.fit for load in loads],
+        "capacity_req_per_s": [load.capacity_per_s for load in loads],
+    }
+    for name, values in quantities.items():
+        known = [value for value in values if value is not None]
+        if known:
+            rows.append([name, float(min(known)), float(max(known))])
+    header = ["average load", "least", "most"]
+    if all(row[1] == row[2] for row in rows):
+        header, rows = ["average load", ""], [row[:2] for row in rows]
+    typer.echo(table(header, [[row[0], *(float(f"{value:.3g}") for value in row[1:])] for row in rows]))
 
-    @classmethod
-    def of(cls, config: "Config", workload: "Workload") -> "Fit":
-        """Count what can never fit, and how many requests fit at once at full decode (mean lengths)."""
-        import numpy as np
 
-        engine = config.engine
-        usable = engine.usable_blocks
-        prompt = workload.prompt_tokens.astype(np.int64)
-        total = np.minimum(prompt + workload.output_tokens, engine.max_model_len)
-        blocks = -(-(total - 1) // engine.block_size)
-        stuck = (prompt >= engine.max_model_len) | (blocks > usable)
-        mean = workload.mean_prompt_tokens + workload.mean_output_tokens
-        per_request = max(1, int(-(-mean // engine.block_size)))
-        return cls(
-            engine.max_num_seqs,
-            usable,
-            per_request,
-            max(1, usable // per_request),
-            workload.num_requests,
-            int(stuck.sum()),
-            int((prompt + workload.output_tokens).max(initial=0)),
-            engine.max_model_len,
-            engine.block_size,
-        )
+def _meaning(regime: "Regime") -> str:
+    from fastsim.analysis.preflight import Regime
 
-    def stuck(self) -> str:
-        """The unservable, with numbers."""
-        return (
-            f"{self.unservable:,} of {self.num_requests:,} requests, with {self.usable_blocks:,} usable blocks of "
-            f"{self.block_size} tokens and max_model_len {self.max_model_len:,} "
-            f"(longest request {self.longest_tokens:,} tokens)"
-        )
+    return {
+        Regime.HOLDS: "slots, blocks and time suffice, with room to spare",
+        Regime.EDGE: "they suffice on average, but fluctuations reach the limit: some preemptions or some queueing",
+        Regime.THRASH: "more run than the KV cache holds, so requests are preempted and computed again",
+        Regime.OVERLOAD: "more arrives than can be served with the requests that may run: the queue grows",
+    }[regime]
 
-    def wide(self) -> str:
-        """Why max_num_seqs is more than fits."""
-        return (
-            f"max_num_seqs {self.max_num_seqs:,}, but {self.usable_blocks:,} blocks / {self.blocks_per_request:,} "
-            f"a request at full decode = {self.safe:,} requests"
-        )
+
+def _cost_text(grid: "Grid") -> str:
+    """Time and size of the whole sweep, in a sentence."""
+    from fastsim.analysis.sweep_cost import sweep_cost
+    from fastsim.cli.tables import wrapped
+    from fastsim.runner.cores import available_cores
+
+    found = sweep_cost(grid, sum(1 for _ in grid.select().parts()))
+    cores = available_cores()
+    each = f"{found.least_ms:.3g} to {found.most_ms:.3g} ms each in {found.runs} tried"
+    if grid.size == 1:
+        return f"\none run takes about {found.most_ms:.3g} ms of CPU time"
+    return "\n" + wrapped(
+        f"a sweep of {grid.size:,} rows takes about {_duration(found.cpu_s)} of CPU time ({each}), on {cores} cores "
+        f"about {_duration(found.cpu_s / cores)} and the start of processes, and stores about {_size(found.size_bytes)}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds / 86_400:.3g} days"
+
+
+def _size(count: int) -> str:
+    for unit, size in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if count < 1000 * size:
+            return f"{float(f'{count / size:.2g}'):,.3g} {unit}"
+    return f"{count / 1e12:.3g} TB"
