@@ -110,6 +110,35 @@ def test_settings_are_keys_of_a_configuration() -> None:
         assert KEYS[key].validate(value, "preset") == value
 
 
+@pytest.mark.parametrize(
+    ("device", "preset"),
+    [
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA A100-PCIE-40GB", "a100-40gb"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
+    ],
+)
+def test_gpus_by_the_names_that_cuda_gives_them(device: str, preset: str) -> None:
+    assert load_gpu(device).name == preset
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-70B-Instruct", "llama-3.1-70b"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+    ],
+)
+def test_models_by_their_names_on_the_hub(name: str, preset: str) -> None:
+    assert load_model(name).name == preset
+
+
 @pytest.mark.parametrize("name", gpu_names())
 def test_gpus_are_plausible(name: str) -> None:
     gpu = load_gpu(name)

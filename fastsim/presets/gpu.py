@@ -44,7 +44,7 @@ def gpu_names() -> list[str]:
 
 
 def load_gpu(name: str) -> Gpu:
-    """A GPU by name: `h100`, `RTX 4090`, `NVIDIA GeForce RTX 4090`.
+    """A GPU by name: `h100`, `RTX 4090`, or as CUDA calls it, `NVIDIA GeForce RTX 4090`, `NVIDIA H100 80GB HBM3`.
 
     Raises
     ------
@@ -56,5 +56,14 @@ def load_gpu(name: str) -> Gpu:
     aliases |= {"rtx4090": "rtx-4090", "rtx3090": "rtx-3090", "rtx5090": "rtx-5090", "h100-sxm": "h100"}
     short = aliases.get(short, short)
     if short not in _table():
+        short = _contained(short) or short
+    if short not in _table():
         raise InputError(f"--gpu {name}: no such preset{suggestion(short, gpu_names())}")
     return _table()[short]
+
+
+def _contained(device: str) -> str | None:
+    """The preset whose words are all among those of a device's name, with the most words: `a100-sxm4-80gb` has two."""
+    words = set(device.split("-"))
+    found = [name for name in _table() if words.issuperset(name.split("-"))]
+    return max(found, key=lambda name: name.count("-"), default=None)

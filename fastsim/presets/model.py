@@ -5,6 +5,7 @@ multi-head latent attention (MLA).
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,9 @@ DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int
 
 QUANTIZED = {"fp8": "fp8", "compressed-tensors": "fp8", "fbgemm_fp8": "fp8", "awq": "int4", "gptq": "int4"}
 """`quantization_config.quant_method` -> the dtype of the layers' weights."""
+
+VARIANT = re.compile(r"(-instruct|-chat|-base|-it|-hf|-thinking|-\d{4})+$")
+"""Ends of names that change neither shapes nor dtypes."""
 
 QKV_BIAS = ("Qwen2ForCausalLM",)
 QK_NORM = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
@@ -160,7 +164,7 @@ def load_model(name: str | Path) -> Model:
             raise InputError(f"{path}: cannot be read ({error}), but a model's config.json was expected") from None
         return _parse(str(path), path.parent.name or path.stem, content)
     known = model_names()
-    short = text.lower().rpartition("/")[2].removeprefix("meta-").removesuffix("-instruct")
+    short = VARIANT.sub("", text.lower().rpartition("/")[2].removeprefix("meta-"))
     if short not in known:
         raise InputError(f"--model {text}: no such file and no such preset{suggestion(short, known)}")
     resource = files("fastsim.presets").joinpath("models", f"{short}.json")
