@@ -351,6 +351,17 @@ def test_the_command(spec_file, capsys):
     assert again.labels.tolist() == found["labels"]
 
 
+def test_seeds_that_change_nothing_are_named():
+    still = {"engine": SPEC["engine"], "workload": SPEC["workload"] | {"arrival": {"kind": "all_at_once"}}}
+    still["workload"]["output"] = {"dist": "constant", "mean": 300}
+    axes = ("engine.max_num_seqs=2,20", f"{BLOCKS}=100,300")
+    found = phase(still, *axes, seeds=2)
+    assert found.seeds_alike
+    assert "--seeds 1 says the same" in phase_text(found)
+    assert not phase(still, *axes, seeds=1).seeds_alike
+    assert not phase(SPEC, *axes, seeds=2).seeds_alike
+
+
 @pytest.mark.parametrize(
     "options",
     [

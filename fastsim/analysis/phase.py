@@ -52,6 +52,8 @@ class PhaseMap:
         Cells between the first probes, along y and x: islands that fit between them can be missed.
     at_base
         Axes of the spec that were left at their base values.
+    seeds_alike
+        Whether all seeds gave the same requests, as those of a trace are.
     """
 
     x: PhaseAxis
@@ -66,6 +68,7 @@ class PhaseMap:
     full_runs: int
     strides: tuple[int, int]
     at_base: tuple[str, ...]
+    seeds_alike: bool
 
     @property
     def disagrees(self) -> npt.NDArray[np.bool_]:
@@ -154,6 +157,7 @@ def phase(
         prod(shape) * seeds,
         (rows, columns),
         tuple(at_base),
+        seeds > 1 and cells.alike,
     )
 
 
@@ -176,6 +180,7 @@ class _Cells:
         strides = {axis.name: prod(sizes[n + 1 :]) for n, axis in enumerate(grid.axes)}
         self._strides = np.array([strides[names[0]], strides[names[1]], strides[SEED]])
         self.agreement = np.full(shape, np.nan)
+        self.alike = True
 
     def evaluate(self, cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The class that most seeds of each cell are of, and whether not many more are."""
@@ -183,7 +188,11 @@ class _Cells:
         indices = first[:, None] + self._strides[2] * np.arange(self._seeds)
         order = np.argsort(indices, axis=None)  # neighbours in the grid share workloads
         codes = np.empty(indices.size, np.int64)
-        codes[order] = self._classes.code(self._evaluator.rows(indices.ravel()[order]))
+        rows = self._evaluator.rows(indices.ravel()[order])
+        codes[order] = self._classes.code(rows)
+        workloads = np.empty(indices.size, np.int64)
+        workloads[order] = rows["workload_id"].rank("dense").to_numpy()
+        self.alike &= bool((np.ptp(workloads.reshape(indices.shape), axis=1) == 0).all())
         counts = np.stack([(codes.reshape(indices.shape) == k).sum(axis=1) for k in range(len(self._classes.names))])
         most: npt.NDArray[np.int64] = counts.argmax(axis=0).astype(np.int64)  # the first of equals: the worse
         share = counts.max(axis=0) / self._seeds

@@ -173,6 +173,8 @@ def _notes(found: PhaseMap) -> list[str]:
             f"Boundaries were followed from probes {apart} cells apart: an island that fits between them can be "
             "missed; --stride 1 runs every cell."
         )
+    if found.seeds_alike and not found.disagrees.any():
+        notes.append("All seeds give the same requests: --seeds 1 says the same with fewer runs.")
     if found.at_base:
         notes.append(f"Left at the base configuration's value: {', '.join(found.at_base)}.")
     return notes
