@@ -81,7 +81,7 @@ def command(
     price = None if gpu_hour_price is None else Price(gpu_hour_price, gpus)
     if price is None and gpus != 1:
         raise InputError(f"--gpus {gpus} without --gpu-hour-price, but a price was expected with it")
-    wanted = metrics or [*DEFAULT_METRICS, *([COST] if price else [])]
+    wanted = metrics or [*([COST] if price else []), *DEFAULT_METRICS]
     apart = for_each or []
     if aims is not None:
         _refuse_beside_pareto({"--metric": metrics, "--with": other, "--baseline": baseline})

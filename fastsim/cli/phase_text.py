@@ -43,11 +43,12 @@ def _answer(found: PhaseMap) -> str:
     good = found.classes[-1]
     what = "service holds" if good == "ok" else good + " holds" if _is_verdict(found) else good
     shares = [(name, found.share(name)) for name in reversed(found.classes) if found.share(name) > 0]
+    run = int(found.evaluated.sum())
     others = ", ".join(f"{name} on {_percent(share)}" for name, share in shares if name != good)
     return (
         f"{what} on {_percent(found.share(good))} of the map"
         + (f", {others}" if others else "")
-        + f"; seeds disagree in {int(found.disagrees.sum()):,} of {int(found.evaluated.sum()):,} cells run."
+        + (f"; seeds disagree in {int(found.disagrees.sum()):,} of {run:,} cells run." if found.seeds > 1 else ".")
     )
 
 
