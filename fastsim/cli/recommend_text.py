@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from fastsim.analysis.recommend_answer import Recommendation
     from fastsim.analysis.recommend_slo import Interval, Outlook
 
+SHORT = {"engine.max_num_seqs": "seqs", "engine.max_num_batched_tokens": "tokens"}
+"""Names of the two numbers in tables."""
 MOST = 10.0
 """A gain beyond it is not told in digits: what is gained over serves next to nobody."""
 
@@ -110,7 +112,7 @@ def _why(found: "Recommendation") -> str:
     )
     rows = [
         [
-            f"{item.key.removeprefix('engine.')} {item.value}",
+            f"{SHORT[item.key]} {item.value:,}",
             float(item.outlook.goodput.mean()),
             _signed(item.gain),
             *_judged(item.outlook),
@@ -240,7 +242,7 @@ def _notes(found: "Recommendation") -> str:
 
 
 def _is_number(name: str) -> bool:
-    return name in ("engine.max_num_seqs", "engine.max_num_batched_tokens")
+    return name in SHORT
 
 
 def _goodput(outlook: "Outlook") -> "Interval":
@@ -252,7 +254,7 @@ def _goodput(outlook: "Outlook") -> "Interval":
 def _interval(interval: "Interval") -> str:
     if interval.low is None or interval.high is None:
         return number(interval.mean)
-    return f"{number(interval.mean)} ({number(interval.low)} to {number(interval.high)})"
+    return f"{number(interval.mean)} ({number(max(interval.low, 0.0))} to {number(interval.high)})"
 
 
 def _signed(interval: "Interval") -> str:
@@ -265,14 +267,14 @@ def _signed(interval: "Interval") -> str:
 
 def _change(share: float) -> str:
     if share > MOST:
-        return f"> {MOST:.0%}"
-    return f"{share:+.0%}" if abs(share) >= 1 else f"{share:+.1%}"
+        return f">{MOST:.0f}x"
+    return f"{share:+.0%}" if abs(share) >= 0.1 else f"{share:+.1%}"
 
 
 def _percent(value: float | None) -> str:
     if value is None or value != value:
         return "-"
-    return "<= -100 %" if value <= -1 else f"{100 * value:.0f} %"
+    return "< -99 %" if value <= -1 else f"{100 * value:.0f} %"
 
 
 def _judged(outlook: "Outlook") -> tuple[str, str]:
