@@ -213,8 +213,8 @@ def answer_watermark(setup: Setup) -> Section:
             f"Mean preemption counts are within {pct(max(abs(v) for v in off.values()), signed=False)} of the "
             f"published ones, ratios of throughput to watermark 0 within {max(abs(v) for v in points.values()):.1f} "
             "points.",
-            "The share of peak compute behind the step times, 75 %, is an assumption made with the published curve "
-            f"in view; {'; '.join(others)}.",
+            "The shares of peak behind the step times, 70 % of the compute and 85 % of the bandwidth, are those that "
+            f"fastsim's presets assume for every GPU, not fitted to this curve; {'; '.join(others)}.",
         ],
         header=[
             "watermark",
