@@ -8,7 +8,7 @@ import pytest
 
 import fastsim
 from fastsim.analysis.phase import PhaseMap, phase
-from fastsim.analysis.phase_axes import phase_grid
+from fastsim.analysis.phase_axes import PhaseAxis, phase_grid
 from fastsim.analysis.phase_classes import read_classes
 from fastsim.analysis.phase_refine import refine
 from fastsim.cli import main
@@ -232,6 +232,30 @@ def test_the_text_answers_first_and_fits(whole):
         assert len(drawn) == 20
         for row, line in zip(range(19, -1, -1), drawn, strict=True):
             assert [letter == "?" for letter in line] == found.disagrees[row].tolist()
+
+
+def test_large_maps_and_long_names_fit():
+    rows, columns = 150, 200
+    y, x = np.mgrid[0:rows, 0:columns]
+    names = ("engine.long_prefill_token_threshold_adaptive", "choice.a_choice_with_a_name_that_goes_on_and_on")
+    found = PhaseMap(
+        PhaseAxis(names[0], tuple(12345.678 * k for k in range(columns))),
+        PhaseAxis(names[1], tuple(f"a label that goes on and on {k}" for k in range(rows))),
+        read_classes(None).names,
+        "verdict",
+        np.digitize(x + y, [30, 90, 150, 200, 260, 300]),
+        np.ones((rows, columns), bool),
+        np.where((x + y) % 30 < 4, 0.6, 1.0),
+        5,
+        10**9,
+        10**10,
+        (8, 8),
+        (f"engine.{'x' * 60}",) * 3,
+        False,
+    )
+    lines = phase_text(found).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert sum("|" in line for line in lines) <= 32
 
 
 COLLAPSE = {

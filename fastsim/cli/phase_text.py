@@ -27,6 +27,8 @@ MEANINGS = {
     "failed": "the run failed",
 }
 COLUMNS, ROWS = 64, 32
+_SIDES = ("beyond", "within")
+"""What the table calls the two sides of a limit."""
 ROWS_IN_NUMBERS = 5
 
 
@@ -68,12 +70,15 @@ def _letter(found: PhaseMap, code: int) -> str:
 
 def _drawn(found: PhaseMap) -> str:
     """The map, y upwards. Where it is larger than the page, several cells share a letter: what most of them are."""
+    from fastsim.cli.compare import cut
+    from fastsim.cli.tables import WIDTH
+
     rows, columns = found.labels.shape
     tall, wide = -(-rows // ROWS), -(-columns // COLUMNS)
     starts = list(range(0, rows, tall))
     names = {start: _value(found.y.values[start]) for start in starts}
     width = max(map(len, names.values()))
-    lines = [found.y.name]
+    lines = [cut(found.y.name, WIDTH)]
     for place, start in reversed(list(enumerate(starts))):
         letters = [
             _block(found, slice(start, start + tall), slice(column, column + wide))
@@ -85,7 +90,7 @@ def _drawn(found: PhaseMap) -> str:
     lines.append(" " * width + " +" + "-" * across)
     left, right = _value(found.x.values[0]), _value(found.x.values[-1])
     lines.append(" " * (width + 2) + left + right.rjust(max(across - len(left), len(right) + 1)))
-    lines.append(" " * (width + 2) + found.x.name.center(across).rstrip())
+    lines.append(" " * (width + 2) + cut(found.x.name, WIDTH - width - 2).center(across).rstrip())
     return "\n".join(lines)
 
 
@@ -110,8 +115,8 @@ def _legend(found: PhaseMap) -> str:
     for code in reversed(range(len(found.classes))):
         name = found.classes[code]
         if found.share(name) > 0:
-            meaning = f": {MEANINGS[name]}" if _is_verdict(found) else ""
-            lines.append(f"  {_letter(found, code)}  {name}{meaning}")
+            meaning = f"{name}: {MEANINGS[name]}" if _is_verdict(found) else f"{_SIDES[code]}: {name}"
+            lines.append(f"  {_letter(found, code)}  {meaning}")
     if found.disagrees.any():
         mean = float(found.agreement[found.disagrees].mean())
         lines.append(
@@ -135,14 +140,15 @@ def _changes(found: PhaseMap) -> str:
     picked = sorted({round(k * (rows - 1) / (ROWS_IN_NUMBERS - 1)) for k in range(ROWS_IN_NUMBERS)})
     lines = []
     for row in picked:
-        for name, first, last, doubt in _spans(found, row):
+        for code, first, last, doubt in _spans(found, row):
+            name = found.classes[code] if _is_verdict(found) else _SIDES[code]
             values = [_value(found.x.values[place]) for place in (first, last)]
             lines.append([_value(found.y.values[row]), name, *values, doubt])
     x, y = (name.rpartition(".")[2] for name in (found.x.name, found.y.name))
     return table([y, "class", f"{x} from", "to", "seeds disagree"], lines, left=2)
 
 
-def _spans(found: PhaseMap, row: int) -> list[tuple[str, int, int, str]]:
+def _spans(found: PhaseMap, row: int) -> list[tuple[int, int, int, str]]:
     """Spans of one class along a row, and the cells around its end whose seeds disagree."""
     labels, doubtful = found.labels[row], found.disagrees[row]
     ends = [*np.flatnonzero(labels[:-1] != labels[1:]).tolist(), len(labels) - 1]
@@ -152,10 +158,10 @@ def _spans(found: PhaseMap, row: int) -> list[tuple[str, int, int, str]]:
         inside = [place for place in range(first, last + 1) if doubtful[place]]
         if inside:
             low, high = (_value(found.x.values[place]) for place in (inside[0], inside[-1]))
-            doubt = f"at {low}" if len(inside) == 1 else f"{len(inside)} cells, {low} to {high}"
+            doubt = f"at {low}" if len(inside) == 1 else f"{low} to {high}"
         else:
             doubt = "-"
-        out.append((found.classes[int(labels[first])], first, last, doubt))
+        out.append((int(labels[first]), first, last, doubt))
         first = last + 1
     return out
 
