@@ -60,6 +60,7 @@ def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
             "x": cell["x"],
             "y": cell["y"],
             "outcome": cell["outcome"],
+            "part": cell["share"],
             "share": "" if cell["share"] == 1 else f"{100 * cell['share']:.0f} %",
             "rows": ", ".join(f"{name} {cell[f'n|{name}']:,}" for name in OUTCOMES if cell[f"n|{name}"]),
         }
@@ -72,7 +73,8 @@ def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
     ]
     base = alt.Chart(alt.NamedData("verdicts")).encode(**_cell_positions(phase), tooltip=tooltip)
     styles = outcomes([record["outcome"] for record in records])
-    cells = base.mark_rect(fillOpacity=0.2, stroke=colour("line")).encode(fill=styles["fill"])
+    shade = alt.FillOpacity("part:Q", scale=alt.Scale(domain=[0, 1], range=[0.02, 0.28]), legend=None)
+    cells = base.mark_rect(stroke=colour("line")).encode(fill=styles["fill"], fillOpacity=shade)
     few = len(phase.x.labels) <= 12 and any(record["share"] for record in records)
     marks = base.mark_point(aria=False, size=90, strokeWidth=0, opacity=1, yOffset=-7 if few else 0).encode(**styles)
     layers = [cells, marks]
@@ -141,7 +143,7 @@ def trade_off(sweep: Sweep, trade: TradeOff, *, choose: bool = True) -> Chart:
         alt.Tooltip("config_id:Q", title="config_id"),
     ]
     styles = outcomes([record["outcome"] for record in records])
-    line = base.transform_filter("datum.front && !datum.lost").mark_line(
+    line = base.transform_filter("datum.line").mark_line(
         interpolate="step-after" if sweep.more_is_better(trade.x) else "step-before",
         stroke=colour("ink"),
         strokeWidth=1,
@@ -157,7 +159,7 @@ def trade_off(sweep: Sweep, trade: TradeOff, *, choose: bool = True) -> Chart:
     for column, limit in sweep.question.limits:
         if column == trade.y and low_high(records)[0] <= limit <= low_high(records)[1]:
             layers += _marked(limit, f"limit {limit:g}", [8, 4])
-    front = sum(record["front"] for record in records)
+    front = trade.points["front"].sum()
     words = f"{y_title} against {x_title} of {len(records):,} settings; {front} are on the front."
     if trade.lost:
         words += f" {trade.lost:,} of {trade.settings:,} settings have no {y_title}: {missing(trade.y)}."

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from fastsim.analysis.compare import level_text
 from fastsim.analysis.compare_metrics import null_is_infinite
@@ -85,13 +86,17 @@ def points_with_lane(sweep: Sweep, trade: TradeOff) -> tuple[list[dict[str, Any]
     lane = None
     if trade.points["y"].null_count():
         lane = high * (high / low) ** 0.12 if log else high + 0.12 * ((high - min(low, 0.0)) or 1.0)
+    # A load without a front has a line of one point, which is not seen: a chart with no data at all is complained of
+    fronted = set(trade.points.filter("front")["load"].to_list())
+    others = trade.points.filter(~pl.col("load").is_in(list(fronted), nulls_equal=True))
+    alone = set(others.unique("load", keep="first", maintain_order=True)["config_id"].to_list())
     records = [
         {
             "x": float(f"{point['x']:.6g}"),
             "y": float(f"{lane if point['y'] is None else point['y']:.6g}"),
             "text": missing(trade.y) if point["y"] is None else number(point["y"]),
             "lost": point["y"] is None,
-            "front": point["front"],
+            "line": point["front"] or point["config_id"] in alone,
             "load": point["load"],
             "outcome": point["outcome"],
             "config_id": point["config_id"],

@@ -82,7 +82,7 @@ def where(sweep: Sweep, page: html.Charts) -> str:
     if set(sweep.outcomes) == {"ok"}:
         parts.append(html.paragraph("The verdict of every row is ok, so there is no map of verdicts."))
     else:
-        caption = "The verdict of most rows of a cell; a share is written where others have another. "
+        caption = "The verdict of most rows of a cell, paler and with its share where others have another. "
         caption += "Of two as frequent the worse is shown."
         more = html.folded("The figures of this map", _verdict_table(found))
         parts.append(page.figure("Verdict", caption, charts.verdict_map(sweep, found), more))
