@@ -6,9 +6,8 @@ import numpy as np
 
 from fastsim.analysis.compare_bootstrap import mean_intervals
 from fastsim.analysis.evaluate import Evaluator
-from fastsim.analysis.recommend import CONFIRMED
+from fastsim.analysis.recommend_choice import choose
 from fastsim.analysis.recommend_rate import max_rate_of
-from fastsim.analysis.recommend_search import Search, to_confirm
 from fastsim.analysis.recommend_slo import Outlook, slo_terms
 from fastsim.analysis.recommend_space import SEQS, TOKENS, Space, space_of
 from fastsim.analysis.recommend_trials import FRESH, Traffic, Trials
@@ -110,18 +109,15 @@ def setting(seed: int, evaluator: Evaluator) -> tuple[Space, Trials, Traffic]:
 def solve(seed: int) -> Verdict:
     """Search and confirm, as the command does; then run every setting with seeds of its own, and compare."""
     space, trials, traffic = setting(seed, Evaluator())
-    found = Search(space, trials, traffic).run()
-    finalists = to_confirm(found, CONFIRMED)
-    confirmed = trials.outlooks([space.config(p) for p in finalists], traffic, range(FRESH, FRESH + SEEDS))
-    chosen = finalists[max(range(len(confirmed)), key=lambda k: confirmed[k].rank)]
+    chosen = choose(space, trials, traffic, range(FRESH, FRESH + SEEDS)).best
     runs = trials.runs
 
     points = list(space.points())
     outlooks = trials.outlooks([space.config(point) for point in points], traffic, TRUTH)
     best = points[max(range(len(points)), key=lambda k: outlooks[k].rank)]
-    mine, theirs = trials.outlooks([space.config(chosen), space.config(best)], traffic, JUDGE)
+    mine, theirs = trials.outlooks([chosen.config, space.config(best)], traffic, JUDGE)
     good, regret = as_good(mine, theirs)
-    return Verdict(space.labels(chosen), space.labels(best), good, regret, theirs.meets, runs, len(points) * SEEDS)
+    return Verdict(chosen.labels, space.labels(best), good, regret, theirs.meets, runs, len(points) * SEEDS)
 
 
 def as_good(chosen: Outlook, best: Outlook) -> tuple[bool, float]:

@@ -12,6 +12,7 @@ from fastsim import build_workload, simulate
 from fastsim.analysis.compare_bootstrap import mean_intervals
 from fastsim.analysis.evaluate import Evaluator
 from fastsim.analysis.loads import changed
+from fastsim.analysis.recommend_choice import choose
 from fastsim.analysis.recommend_flags import kv_safe_num_seqs, serve_flags
 from fastsim.analysis.recommend_hardware import Hardware
 from fastsim.analysis.recommend_rate import crossing_interval, min_replicas
@@ -107,12 +108,25 @@ def test_the_metrics_are_those_of_single_runs(found: fastsim.Recommendation) -> 
 def test_nothing_that_was_tried_beside_it_is_better(found: fastsim.Recommendation) -> None:
     assert found.meets
     for option in (found.runner_up, found.current, found.kv_safe):
-        assert option is None or option.outlook.rank <= found.best.outlook.rank
+        assert option is None or option.outlook.worth <= found.best.outlook.worth / 0.99
     names = [name for name, _ in found.risks]
     assert names[0] == "as given"
     by_name = dict(found.risks)
     assert by_name["1.5 times the traffic"].worst_margin < by_name["as given"].worst_margin
     assert by_name["outputs 1.5 times as long"].worst_margin < by_name["as given"].worst_margin
+
+
+def test_of_settings_that_are_alike_the_one_that_lasts_is_chosen() -> None:
+    space = space_of(spec_of())
+    trials, traffic, fresh = Trials(Evaluator(), slo_terms(space.base)), Traffic(space.base.workload), range(1000, 1004)
+    choice = choose(space, trials, traffic, fresh)
+    alike = [each for each in choice.tried if each.outlook.worth >= 0.99 * choice.tried[0].outlook.worth]
+    assert choice.best is alike[0]
+    assert len(alike) > 1
+    more = trials.outlooks([each.config for each in alike], traffic.scaled(rate=1.2), fresh[:2])
+    assert more[0].rank == max(each.rank for each in more)
+    most = max(each.outlook.worth for each in choice.tried)
+    assert choice.best.outlook.worth >= 0.99 * most
 
 
 def test_the_same_question_has_the_same_answer(found: fastsim.Recommendation) -> None:

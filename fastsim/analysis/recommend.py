@@ -8,12 +8,12 @@ from typing import Any
 from fastsim.analysis.evaluate import Evaluator
 from fastsim.analysis.loads import LoadPlan
 from fastsim.analysis.recommend_answer import Option, Recommendation
+from fastsim.analysis.recommend_choice import choose, option
 from fastsim.analysis.recommend_flags import kv_safe_num_seqs
 from fastsim.analysis.recommend_hardware import hardware_of
 from fastsim.analysis.recommend_rate import max_rate, min_replicas
-from fastsim.analysis.recommend_search import Search, to_confirm
 from fastsim.analysis.recommend_slo import Outlook, slo_terms
-from fastsim.analysis.recommend_space import BLOCKS, SEQS, TOKENS, Point, Space, space_of
+from fastsim.analysis.recommend_space import BLOCKS, SEQS, Space, space_of
 from fastsim.analysis.recommend_trials import FRESH, Traffic, Trials
 from fastsim.analysis.recommend_why import alternatives, reliefs
 from fastsim.config import Spec, check_rules, load_spec
@@ -21,8 +21,6 @@ from fastsim.config.spec import Layer
 from fastsim.errors import InputError
 from fastsim.runner import available_cores
 
-CONFIRMED = 3
-"""So many of the best outcomes get the fresh seeds."""
 RISKS = (
     ("as given", 1.0, 1.0),
     ("1.2 times the traffic", 1.2, 1.0),
@@ -120,26 +118,15 @@ class _Question:
 
     def answer(self, *, with_max_rate: bool, with_min_gpus: bool) -> dict[str, Any]:
         """The fields of a recommendation that come from simulations."""
-        found = Search(self.space, self.trials, self.traffic).run()
-        if not found.points:
-            fault = self.space.fault(tuple(0 for _ in self.space.sizes))
-            raise InputError(f"no setting can be served: {fault}")
-        current = {key: self.space.base.value(key) for key in self.space.settings(found.points[0])}
-        tried = self._options(to_confirm(found, CONFIRMED))
-        tried.sort(key=lambda option: option.outlook.rank, reverse=True)
-        best = tried[0]
-        now = self._option(current, best)
-        # The spec's own numbers may be better than all that was searched: they need not be among its values
-        if now is not None and now.outlook.rank > best.outlook.rank:
-            tried = [now, *tried]
-            best, now = now, None
+        choice = choose(self.space, self.trials, self.traffic, self.fresh)
+        best = choice.best
         safe_seqs = kv_safe_num_seqs(best.config, self._workloads())
-        safe = self._option({**best.settings, SEQS: safe_seqs}, best) if safe_seqs >= 1 else None
+        safe = self._other({**best.settings, SEQS: safe_seqs}, best) if safe_seqs >= 1 else None
         few = list(self.fresh)[: max(len(self.fresh) // 2, 2)]
         return {
             "best": best,
-            "runner_up": next((option for option in tried if option is not best), None),
-            "current": now,
+            "runner_up": next((each for each in choice.tried if each is not best and each is not choice.current), None),
+            "current": None if choice.current is best else choice.current,
             "kv_safe": safe,
             "kv_safe_num_seqs": safe_seqs,
             "risks": self._risks(best),
@@ -148,7 +135,7 @@ class _Question:
             "seeds": len(self.fresh),
             "traffic": self.traffic,
             "grid_size": sum(1 for _ in self.space.points()),
-            "search_runs": found.runs,
+            "search_runs": choice.found.runs,
             **self._capacity(best, with_max_rate, with_min_gpus),
         }
 
@@ -162,27 +149,10 @@ class _Question:
         replicas = min_replicas(*asked) if with_min_gpus or (needed and not hopeless) else None
         return {"rate": rate, "replicas": replicas}
 
-    def _options(self, points: Sequence[Point]) -> list[Option]:
-        configs = [self.space.config(point) for point in points]
-        outlooks = self.trials.outlooks(configs, self.traffic, self.fresh)
-        return [
-            Option(self.space.settings(point), self.space.labels(point), config, outlook)
-            for point, config, outlook in zip(points, configs, outlooks, strict=True)
-        ]
-
-    def _option(self, settings: dict[str, Any], best: Option) -> Option | None:
-        """A setting that need not be in the space; None when it is the best itself, or no server starts with it."""
-        try:
-            config = self.space.with_settings(settings)
-            check_rules(config)
-        except InputError:
-            return None
-        if config == best.config:
-            return None
-        (outlook,) = self.trials.outlooks([config], self.traffic, self.fresh)
-        return Option(
-            settings, {SEQS: config.engine.max_num_seqs, TOKENS: config.engine.max_num_batched_tokens}, config, outlook
-        )
+    def _other(self, settings: dict[str, Any], best: Option) -> Option | None:
+        """Another setting; None when it is the best itself, or no server starts with it."""
+        found = option(self.space, self.trials, self.traffic, self.fresh, settings)
+        return None if found is None or found.config == best.config else found
 
     def _workloads(self) -> Any:
         plan = LoadPlan(kept=1)

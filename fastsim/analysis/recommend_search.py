@@ -148,15 +148,6 @@ def same_outcomes(points: Sequence[Point], outlooks: Sequence[Outlook]) -> list[
     return list(groups.values())
 
 
-def to_confirm(found: Found, count: int) -> list[Point]:
-    """Settings that deserve fresh seeds: of the best few outcomes one each, and of the best the most generous too.
-
-    What made no difference in the seeds of the search may make one in others.
-    """
-    groups = same_outcomes(found.points, found.outlooks)
-    return list(dict.fromkeys([groups[0][0], max(groups[0]), *(group[0] for group in groups[1:count])]))
-
-
 def _spread(size: int, stride: int) -> list[int]:
     """Every stride-th position, and the last."""
     return sorted({*range(0, size, stride), size - 1})
