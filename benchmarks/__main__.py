@@ -1,10 +1,10 @@
-"""`python -m benchmarks kernel|sweep|scaling|startup [--tiny] [--full] [--readme]`."""
+"""`python -m benchmarks kernel|engines|sweep|scaling|startup [--tiny] [--full] [--readme]`."""
 
 from typing import Annotated
 
 import typer
 
-from benchmarks import kernel, scaling, startup, sweep
+from benchmarks import engines, kernel, scaling, startup, sweep
 
 app = typer.Typer(help=__doc__, add_completion=False)
 Tiny = Annotated[bool, typer.Option(help="The same on little work: to see that it runs.")]
@@ -15,6 +15,12 @@ Readme = Annotated[bool, typer.Option(help="Put the table into README.md.")]
 def run_kernel(tiny: Tiny = False, readme: Readme = False) -> None:
     """Kernel time by load."""
     kernel.main(tiny, readme)
+
+
+@app.command("engines")
+def run_engines(tiny: Tiny = False, readme: Readme = False) -> None:
+    """The asynchronous engine and BLIS's against vLLM's synchronous one."""
+    engines.main(tiny, readme)
 
 
 @app.command("scaling")
