@@ -154,6 +154,12 @@ def test_any_folder_has_a_report(tmp_path, table, options, words):
     assert len(Tags(text).of("section")) == 7
 
 
+def test_rows_that_are_not_there_are_said_to_be_missing(tmp_path):
+    folder = make_folder(tmp_path / "x", TWO, parts=2)
+    next((folder / "parts").glob("*.parquet")).unlink()
+    assert "Incomplete: 1 of 2 rows are there." in page_of(folder)
+
+
 def test_marks_and_text_stand_out_from_the_page():
     for names in (LIGHT, DARK):
         assert names.keys() == LIGHT.keys()

@@ -34,7 +34,9 @@ def command(
     folder: options.Folder,
     page: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Where the page is written.", show_default="DIR/report.html"),
+        typer.Option(
+            "--html", metavar="FILE", help="Where the page is written.", show_default="DIR/report.html, without --png"
+        ),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option("--png", metavar="FILE", help="Write a picture too.", show_default=False)
