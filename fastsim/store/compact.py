@@ -28,7 +28,8 @@ from fastsim.store.lock import FolderLock
 from fastsim.store.manifest import FORMAT, Manifest, PartRecord, read_manifest
 
 TARGET_BYTES = 32 * 2**20
-LEAST_BYTES = 2**20
+LEAST_BYTES = 8 * 2**20
+"""Of parts that may shrink to an eighth together: what is the same in every small file is most of it."""
 ROW_GROUP_ROWS = 16_384
 
 
