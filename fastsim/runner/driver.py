@@ -184,7 +184,7 @@ class _Run:
             self.result.rows = self.folder.done_rows
             self.result.computed = self.folder.done_rows - done
             self.result.seconds = time.monotonic() - started
-            self._save(state)
+            self._save_last(state)
         return self.result
 
     def _compute(self) -> None:
@@ -192,7 +192,7 @@ class _Run:
             for event in pool.events():
                 self._handle(event)
                 if time.monotonic() - self._saved > MANIFEST_EVERY_S:
-                    self._save("running")
+                    self._save_meanwhile()
 
     def _pool(self) -> AbstractContextManager[Workers]:
         """The workers: no more than rows to compute; at first no more than parts."""
@@ -245,7 +245,10 @@ class _Run:
             self._gather(outcome, outcome.piece)
 
     def _add(self, record: PartRecord) -> None:
-        self.folder.add(record)
+        try:
+            self.folder.add(record)
+        except OSError as error:
+            raise WorkError(f"{self.folder.path}: cannot be written ({error.strerror or error}); {KEPT}") from None
         self.progress.advance(record.rows)
 
     def _write(self, part: Part, data: bytes) -> PartRecord:
@@ -291,6 +294,22 @@ class _Run:
                 self.deaths_in_a_row = 0
         self.progress.note(f"a worker died ({event.value}) over part {part}; trying it again")
         self.retries.append(replace(task, alone=self.deaths[part] >= KILLS_UNTIL_ALONE, skip=skip))
+
+    def _save_meanwhile(self) -> None:
+        try:
+            self._save("running")
+        except OSError as error:
+            raise WorkError(f"{self.folder.path}: cannot be written ({error.strerror or error}); {KEPT}") from None
+
+    def _save_last(self, state: str) -> None:
+        """Save at the end. On a full disk the manifest stays as it was, which is true of what it lists."""
+        try:
+            self._save(state)
+        except OSError as error:
+            sentence = f"{self.folder.path}: manifest.json cannot be stored ({error.strerror or error}); {KEPT}"
+            if state == "complete":
+                raise WorkError(sentence) from None
+            self.progress.note(sentence)
 
     def _save(self, state: str) -> None:
         manifest = self.folder.manifest

@@ -71,9 +71,11 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    """Show progress, on a terminal only."""
+    """Show progress: in place on a terminal, else a line for every tenth."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    elif text.split("/")[0].endswith("0"):
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

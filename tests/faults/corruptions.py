@@ -52,7 +52,7 @@ def swap(path: Path, rng: random.Random) -> None:
     others = sorted(
         other for other in path.parent.iterdir() if other.is_file() and other.name not in (path.name, ".lock")
     )
-    path.write_bytes(rng.choice(others).read_bytes())
+    path.write_bytes(rng.choice(others).read_bytes() if others else b"")
 
 
 def link(path: Path, _rng: random.Random) -> None:

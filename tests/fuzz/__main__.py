@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=10_000, metavar="N", help="inputs a target (default 10000)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the mutations (default 1)")
     parser.add_argument("--target", action="append", choices=targets.names(), help="only this one (repeatable)")
+    parser.add_argument("--few-extremes", action="store_true", help="leave out what takes long of these")
     parser.add_argument("--extremes-only", action="store_true", help="only what is large, deep or endless")
     given = parser.parse_args()
     kept = Path(tempfile.mkdtemp(prefix="fastsim-fuzz-"))
@@ -36,7 +37,7 @@ def main() -> int:
         for name in [] if given.extremes_only else given.target or targets.names():
             failed += bool(fuzz(name, given.inputs, given.seed, kept))
         if not given.target:
-            failed += bool(run_extremes(kept))
+            failed += bool(run_extremes(kept, few=given.few_extremes))
     print(f"peak memory {guard.peak_mib()} MiB", flush=True)
     if failed:
         print(f"{failed} targets in trouble; the inputs are kept in {kept}")
@@ -74,13 +75,13 @@ def fuzz(name: str, inputs: int, seed: int, kept: Path) -> list[str]:
     return list(troubles.values())
 
 
-def run_extremes(kept: Path) -> list[str]:
+def run_extremes(kept: Path, *, few: bool) -> list[str]:
     """The inputs of `extremes`; print their line; the troubles."""
     folder = targets.emptied(kept / "extremes")
     endings: Counter[str] = Counter()
     troubles = []
     slowest, started = (0.0, ""), time.monotonic()
-    for what, call in extremes.cases(folder):
+    for what, call in extremes.cases(folder, few=few):
         before = time.process_time()
         try:
             endings[guard.check(call)] += 1
