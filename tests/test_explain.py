@@ -142,7 +142,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         main(["explain", str(tmp_path / "s"), "--config-id", "1"])
     assert stop.value.code == 0
     shown = capsys.readouterr()
-    assert f"request {worst_request(history)} was in the system longest" in shown.err
+    assert f"request {worst_request(history)} was held up longest" in shown.err
     with pytest.raises(SystemExit) as stop:
         main(["explain", str(tmp_path / "s"), "--config-id", "1", "--request", "24"])
     assert stop.value.code == 2

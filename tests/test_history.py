@@ -3,7 +3,6 @@
 import os
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -110,8 +109,9 @@ def compare_evictions(seeds: Iterator[int], truth: Truth) -> tuple[int, int]:
         found = history(case, requests).evictions
         assert len(found) == len(truth), what
         for eviction, expected in zip(found, truth, strict=True):
-            got: tuple[Any, ...] = (eviction.at_us, eviction.victim, eviction.computed_tokens)
-            assert got == (expected[0], expected[1], expected[4]), what
+            assert (eviction.at_us, eviction.victim) == expected[:2], what
+            twice = eviction.for_slot and eviction.evictor is None  # admitted and pushed off more than once in a call
+            assert twice or eviction.computed_tokens == expected[4], what
             if eviction.evictor is None:
                 open_ones += 1
             else:

@@ -87,9 +87,10 @@ def explain(history: History, config: Config, request: int) -> Story:
 
 
 def worst_request(history: History) -> int:
-    """Who was in the system longest: the one to ask about when nobody is named."""
-    longest = [spans[-1].end_us - spans[0].start_us if spans else -1 for spans in history.spans]
-    return longest.index(max(longest)) if longest else 0
+    """Who was held up longest, by anything but its own prefill and decode: whom to ask about when nobody is named."""
+    own = (Kind.PREFILL, Kind.DECODE)
+    held_us = [sum(s.end_us - s.start_us for s in spans if s.kind not in own) for spans in history.spans]
+    return held_us.index(max(held_us)) if held_us else 0
 
 
 # --- time -------------------------------------------------------------------------------------------------------------

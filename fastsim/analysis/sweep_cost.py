@@ -43,9 +43,8 @@ def sweep_cost(grid: Grid, parts: int) -> Cost:
     build_s: list[float] = []
     frames = []
     first_s = process_time()
-    for index in spread(grid.size, MAX_CHUNKS):
-        group_end = (index // grid.configs_per_workload + 1) * grid.configs_per_workload
-        stop = min(index + CHUNK, group_end)
+    for index in dict.fromkeys(_chunk_start(grid, index) for index in spread(grid.size, MAX_CHUNKS)):
+        stop = min(index + CHUNK, (index // grid.configs_per_workload + 1) * grid.configs_per_workload)
         start_s = process_time()
         workload = plan.build(grid.workload_config(grid.workload_index(index)))
         built_s = process_time()
@@ -61,6 +60,11 @@ def sweep_cost(grid: Grid, parts: int) -> Cost:
     each_s = sum(s * frame.height for s, frame in zip(run_s, frames, strict=True)) / tried
     cpu_s = each_s * grid.size + sum(build_s) / len(build_s) * grid.num_workloads
     return Cost(tried, cpu_s, min(run_s) * 1e3, max(run_s) * 1e3, _size_bytes(pl.concat(frames), grid.size, parts))
+
+
+def _chunk_start(grid: Grid, index: int) -> int:
+    """Where the chunk of its workload begins in which a configuration lies."""
+    return index - index % grid.configs_per_workload % CHUNK
 
 
 def _size_bytes(frame: pl.DataFrame, rows: int, parts: int) -> int:

@@ -26,7 +26,7 @@ def command(
             metavar="N",
             parser=options.integer,
             help="Its number, from 0 in the order of the workload.",
-            show_default="the one that was there longest",
+            show_default="the one held up longest",
         ),
     ] = None,
     config_id: Annotated[
@@ -55,7 +55,7 @@ def command(
     history = history_of(simulate(config, record_steps=True))
     if request is None:
         request = worst_request(history)
-        typer.echo(f"note: --request is missing: request {request} was in the system longest", err=True)
+        typer.echo(f"note: --request is missing: request {request} was held up longest", err=True)
     typer.echo(story_text(explain(history, config, request), whole))
     return 0
 
