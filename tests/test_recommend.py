@@ -298,6 +298,16 @@ def test_where_nothing_will_do_it_says_so_first_and_what_would() -> None:
     assert "it is met at no rate" in recommendation_text(never)
 
 
+def test_a_long_command_is_continued_as_a_shell_does(found: fastsim.Recommendation) -> None:
+    more = {"engine.watermark": 0.05, "engine.block_size": 16, "engine.enable_prefix_caching": True}
+    best = replace(found.best, settings={**found.best.settings, **more})
+    text = recommendation_text(replace(found, best=best))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    command = text[text.index("vllm serve") :].split("\n  goodput")[0]
+    assert command.count("\\\n") == 1
+    assert " ".join(command.replace("\\\n", " ").split()) == f"vllm serve MODEL {replace(found, best=best).flags}"
+
+
 def cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as stopped:
         main(["recommend", *arguments])

@@ -126,7 +126,7 @@ class _Question:
         return {
             "best": best,
             "runner_up": next((each for each in choice.tried if each is not best and each is not choice.current), None),
-            "current": None if choice.current is best else choice.current,
+            "current": choice.current,
             "kv_safe": safe,
             "kv_safe_num_seqs": safe_seqs,
             "risks": self._risks(best),

@@ -50,8 +50,8 @@ class Recommendation:
     terms
         Of the SLO; none: the most requests per second.
     runner_up, current, kv_safe
-        The next best; the spec's own two numbers; the most requests that can never preempt. None: the best itself,
-        or there is none.
+        The next best; the spec's own setting, which may be the best itself; the most requests that can never preempt.
+        None: there is none, or no server starts with it.
     kv_safe_num_seqs
         That most.
     risks

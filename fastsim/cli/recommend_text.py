@@ -1,8 +1,9 @@
 """A recommendation as text: the answer, why, what happens at the edge, and what else there is."""
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from fastsim.cli.tables import number, table, wrapped
+from fastsim.cli.tables import WIDTH, number, table, wrapped
 
 if TYPE_CHECKING:
     from fastsim.analysis.recommend_answer import Recommendation
@@ -47,7 +48,7 @@ def _answer(found: "Recommendation") -> str:
     goodput = _interval(_goodput(best.outlook))
     offered = found.traffic.rate_per_s
     against = f" of {number(offered)} offered" if offered is not None else ""
-    lines = [wrapped(first), f"  vllm serve MODEL {found.flags}"]
+    lines = [wrapped(first), _command(found.flags)]
     _, remedies = serve_flags(best.settings)
     if remedies:
         lines.append(wrapped(f"  which vLLM has no flag for here: {', '.join(remedies)}"))
@@ -57,6 +58,12 @@ def _answer(found: "Recommendation") -> str:
     if not found.meets:
         lines.append(_needed(found))
     return "\n".join(lines)
+
+
+def _command(flags: str) -> str:
+    """The command line, continued as a shell does where it is too long."""
+    lines = wrap(f"vllm serve MODEL {flags}", WIDTH - 6, break_on_hyphens=False)
+    return "  " + " \\\n    ".join(lines)
 
 
 def _needed(found: "Recommendation") -> str:
