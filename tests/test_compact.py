@@ -61,18 +61,19 @@ def test_a_compact_folder_is_complete_and_a_damaged_file_is_computed_again(swept
     assert digest(folder) == digest(swept)
 
 
-def test_several_files_are_the_same_whoever_makes_them(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("together", "files_wanted"), [(2, 3), (5, 1)])
+def test_several_files_are_the_same_whoever_makes_them(folder, tmp_path, monkeypatch, together, files_wanted):
     sizes = [record.bytes for record in read_manifest(folder).part_records()]
-    monkeypatch.setattr(compaction, "TARGET_BYTES", sizes[0] + sizes[1] + 10)
-    monkeypatch.setattr(compaction, "LEAST_BYTES", 10)
+    monkeypatch.setattr(compaction, "TARGET_BYTES", sum(sizes[:together]) + 10)
+    monkeypatch.setattr(compaction, "LEAST_BYTES", 10 if files_wanted == 3 else sizes[0] * 2)
     before = rows(folder)
     other = shutil.copytree(folder, tmp_path / "other")
-    assert compact(folder).files == 3
+    assert compact(folder).files == files_wanted
     compact(other)
     assert digest(folder) == digest(other)
     assert rows(folder).equals(before)
-    part_path(folder, 2).unlink()  # holds parts 2 and 3
-    assert run(GRID, folder, rows_per_part=8).computed == 16
+    part_path(folder, 2 if files_wanted == 3 else 0).unlink()  # holds parts 2 and 3, or all
+    assert run(GRID, folder, rows_per_part=8).computed == 48 // files_wanted
     assert rows(folder).equals(before)
 
 

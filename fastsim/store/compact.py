@@ -28,8 +28,8 @@ from fastsim.store.lock import FolderLock
 from fastsim.store.manifest import FORMAT, Manifest, PartRecord, read_manifest
 
 TARGET_BYTES = 32 * 2**20
-LEAST_BYTES = 8 * 2**20
-"""Of parts that may shrink to an eighth together: what is the same in every small file is most of it."""
+LEAST_BYTES = 16 * 2**20
+"""Of parts that may shrink to a tenth together: most of a small file is what is the same in all of them."""
 ROW_GROUP_ROWS = 16_384
 
 
@@ -103,6 +103,8 @@ def _compact(path: Path, manifest: Manifest) -> Compaction:
     spare = path / SPARE
     spare.mkdir()
     merged = [_merge(path, spare, group) for group in groups]
+    if sum(record.rows for record in merged) != manifest.rows:
+        raise AssertionError(f"{path}: the new files do not hold {manifest.rows} rows; the old ones are as before")
     sync_folder(spare)
     append_to_journal(path, [record for record in merged if len(record.covers) > 1])
     exchange(spare, path / "parts")
@@ -125,7 +127,8 @@ def grouped(records: Sequence[PartRecord]) -> Iterator[list[PartRecord]]:
         groups[-1].append(record)
         size += record.bytes
     if len(groups) > 1 and size < LEAST_BYTES:
-        groups[-2] += groups.pop()
+        rest = groups.pop()
+        groups[-1] += rest
     yield from groups
 
 
