@@ -73,6 +73,13 @@ def test_the_pool_of_a_run_that_nothing_was_set_by() -> None:
     assert found.num_gpu_blocks * 16 * found.kv_bytes_per_token / 2**30 == pytest.approx(53.29, rel=0.05)
 
 
+def test_the_pool_of_two_gpus_that_nothing_was_set_by() -> None:
+    """DeepSeek-R1-Distill-Qwen-14B on two RTX 4090, utilisation 0.98: 81,536 tokens (vllm issue 13061); +6.9 %."""
+    plan = {"tensor_parallel": 2, "gpu_memory_utilization": 0.98}
+    found = estimate(load_model("qwen2.5-14b"), load_gpu("rtx-4090"), **plan)
+    assert found.num_gpu_blocks * 16 == pytest.approx(81_536, rel=0.08)
+
+
 def test_kv_bytes_of_a_run_with_four_gpus() -> None:
     """Qwen3-235B-A22B-FP8 on four H100: 8.11 GiB hold 178,880 tokens (vllm issue 21348)."""
     per_token = load_model("qwen3-235b-a22b").kv_bytes_per_token(4)
