@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastsim.grid import Grid
     from fastsim.runner import SweepResult, sweep
     from fastsim.simulation import Result, simulate
+    from fastsim.store.compact import compact
+    from fastsim.store.merge import merge
     from fastsim.store.scan import scan
     from fastsim.workload import Workload, build_workload
 
@@ -38,6 +40,8 @@ _HOMES = {
     "sweep": "fastsim.runner",
     "Result": "fastsim.simulation",
     "simulate": "fastsim.simulation",
+    "compact": "fastsim.store.compact",
+    "merge": "fastsim.store.merge",
     "scan": "fastsim.store.scan",
     "Workload": "fastsim.workload",
     "build_workload": "fastsim.workload",
@@ -57,7 +61,9 @@ __all__ = [
     "Workload",
     "__version__",
     "build_workload",
+    "compact",
     "load_config",
+    "merge",
     "phase",
     "recommend",
     "scan",
