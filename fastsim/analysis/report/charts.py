@@ -39,6 +39,8 @@ def _place_axis(title: str, labels: Sequence[str], **more: Any) -> alt.Axis:
 
 def _cell_positions(phase: PhaseMap) -> dict[str, Any]:
     y, x = phase.y, phase.x
+    if _upright(phase):
+        return {"y": alt.Y("x:N", sort=x.labels, axis=alt.Axis(title=x.axis.name, grid=False))}
     found: dict[str, Any] = {"x": alt.X("x:N", sort=x.labels, axis=_place_axis(x.axis.name, x.labels))}
     if y is not None:
         up = list(reversed(y.labels)) if y.axis.is_number else y.labels
@@ -47,7 +49,18 @@ def _cell_positions(phase: PhaseMap) -> dict[str, Any]:
     return found
 
 
+def _upright(phase: PhaseMap) -> bool:
+    """Whether one axis of many words stands up the page, where there is room for them."""
+    return phase.y is None and not phase.x.axis.is_number and len(phase.x.labels) > 8
+
+
+def _columns(phase: PhaseMap) -> int:
+    return 1 if _upright(phase) else len(phase.x.labels)
+
+
 def _height(phase: PhaseMap) -> int:
+    if _upright(phase):
+        return 26 * len(phase.x.labels)
     count = 1 if phase.y is None else len(phase.y.labels)
     title = 0 if phase.y is None else 7.5 * len(phase.y.axis.name)  # it stands upright beside the cells
     return round(max(min(max(46 * count, 60), max(26 * count, 340)), title))
@@ -75,7 +88,7 @@ def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
     styles = outcomes([record["outcome"] for record in records])
     shade = alt.FillOpacity("part:Q", scale=alt.Scale(domain=[0, 1], range=[0.02, 0.28]), legend=None)
     cells = base.mark_rect(stroke=colour("line")).encode(fill=styles["fill"], fillOpacity=shade)
-    few = len(phase.x.labels) <= 12 and any(record["share"] for record in records)
+    few = _columns(phase) <= 12 and any(record["share"] for record in records)
     marks = base.mark_point(aria=False, size=90, strokeWidth=0, opacity=1, yOffset=-7 if few else 0).encode(**styles)
     layers = [cells, marks]
     if few:
@@ -91,7 +104,7 @@ def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
     """A metric's mean in each cell, in five shades, the number written in it."""
     records, classes = cell_classes(phase, metric)
     label = sweep.label(metric)
-    shades = [f"s{k}" for k in range(CLASSES)][-len(classes) :] if classes else []
+    shades = [f"s{round(k * (CLASSES - 1) / max(len(classes) - 1, 1))}" for k in range(len(classes))]
     none = missing(metric)
     domain = [*classes, none] if any(record["class"] == none for record in records) else classes
     fills = [*(colour(name) for name in shades), colour("paper")][: len(domain)]
@@ -104,10 +117,10 @@ def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
     ]
     base = alt.Chart(alt.NamedData(f"map {metric}")).encode(**_cell_positions(phase), tooltip=tooltip)
     cells = base.mark_rect(stroke=colour("line")).encode(
-        fill=alt.Fill("class:N", sort=domain, scale=alt.Scale(domain=domain, range=fills), title=label)
+        fill=alt.Fill("class:N", sort=domain, scale=alt.Scale(domain=domain, range=fills), title=None)
     )
     layers = [cells]
-    if len(phase.x.labels) <= 12:
+    if _columns(phase) <= 12:
         ink = alt.Color("class:N", scale=alt.Scale(domain=domain, range=inks), legend=None)
         layers.append(base.mark_text(aria=False, fontSize=11).encode(text="text:N", color=ink))
     known = [record["value"] for record in records if record["value"] is not None]
@@ -173,7 +186,7 @@ def _y_scale(records: list[dict[str, Any]], lane: float | None, log: bool, title
     if lane is not None:
         limits["domainMax"] = lane * (lane / low) ** 0.1 if log else lane + 0.1 * (lane - min(low, 0.0))
     if not log:
-        return alt.Scale(zero=True, nice=lane is None, **limits), alt.Axis(title=title, tickCount=6)
+        return alt.Scale(zero=low < 0.5 * high, nice=lane is None, **limits), alt.Axis(title=title, tickCount=6)
     limits["domainMin"] = low / 1.2
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 3) if len(decades) < 4 else (1,)

@@ -27,8 +27,11 @@ class Effect:
 
 
 def effects(sweep: Sweep, metrics: tuple[str, ...]) -> tuple[list[Effect], int]:
-    """The effect of each axis, those that explain most of the first metric first, and how many axes there are."""
-    axes = by_importance(sweep, metrics[0])
+    """The effect of each axis, and how many axes there are.
+
+    What can be set comes before what the load is, and what explains most of the first metric before the rest.
+    """
+    axes = sorted(by_importance(sweep, metrics[0]), key=lambda axis: axis.name in sweep.load_axes)
     return [_effect(sweep, axis, metrics) for axis in axes[:MOST_AXES]], len(axes)
 
 

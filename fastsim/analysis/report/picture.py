@@ -1,7 +1,10 @@
 """The picture: the answer, the map and the main charts as one PNG, drawn on paper's colours."""
 
+from dataclasses import replace
 from textwrap import wrap
 from typing import Any
+
+import polars as pl
 
 from fastsim.analysis.numbers import as_title
 from fastsim.analysis.report import charts, charts_axes
@@ -34,10 +37,11 @@ def picture_spec(sweep: Sweep) -> dict[str, Any]:
     datasets = {name: values for one in found for name, values in one.pop("datasets", {}).items()}
     rows = [{"hconcat": found[k : k + 2], "resolve": _APART, "spacing": 40} for k in range(0, len(found), 2)]
     question = sweep.question
+    seeds = "one seed" if sweep.seeds == 1 else f"{sweep.seeds:,} seeds"
     verdicts = ", ".join(f"{name} {count:,}" for name, count in sweep.outcomes.items())
     lines = [
         *wrap(question.answer, _WIDE),
-        f"{sweep.settings.height:,} settings, {sweep.seeds:,} seeds; verdicts: {verdicts}",
+        f"{sweep.settings.height:,} settings, {seeds}; verdicts: {verdicts}",
     ]
     title = {"text": wrap(question.text or f"Sweep {sweep.folder.resolve().name}", 110), "subtitle": lines}
     spec = {
@@ -68,12 +72,21 @@ def _charts(sweep: Sweep) -> list[tuple[str, charts.Chart]]:
         found.append((title, charts.trade_off(sweep, trade, choose=False)))
     compared = effect_metrics(sweep)
     for one in effects(sweep, compared)[0][:2] if compared else []:
-        if one.table is None or len(one.axis.labels) > MOST_LEVELS:
-            continue
+        title = f"{one.axis.name}: {sweep.label(compared[0])}"
+        if one.table is not None and len(one.axis.labels) > MOST_LEVELS:
+            title += f", the best {MOST_LEVELS}"
+            one = replace(one, table=_best_levels(sweep, one.table, compared[0]))
         spec = charts_axes.effect(sweep, one, compared, choose=False)
         if spec is not None:
-            found.append((f"{one.axis.name}: {sweep.label(compared[0])}", spec))
+            found.append((title, spec))
     return found
+
+
+def _best_levels(sweep: Sweep, table: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The rows of the levels with the best mean, in their own order."""
+    rows = table.filter(pl.col("metric") == metric)
+    best = rows.sort("level_mean", descending=sweep.more_is_better(metric), nulls_last=True).head(MOST_LEVELS)
+    return rows.filter(pl.col("level").is_in(best["level"].to_list()))
 
 
 def _titled(title: str, spec: charts.Chart) -> dict[str, Any]:

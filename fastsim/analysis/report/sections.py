@@ -59,7 +59,7 @@ def _answer_table(frame: pl.DataFrame, title: str) -> str:
     words = [not dtype.is_numeric() for dtype in shown.dtypes]
     rows = [
         [
-            Cell(level_text(value) if "." in name else number(value), word=word)
+            Cell(level_text(value) if "." in name and value is not None else number(value), word=word)
             for name, value, word in zip(shown.columns, row, words, strict=True)
         ]
         for row in shown.rows()
@@ -80,7 +80,7 @@ def where(sweep: Sweep, page: html.Charts) -> str:
         notes.append(f"Each cell holds every value of {', '.join(found.pooled)}.")
     parts = [html.paragraph(" ".join(filter(None, notes)), "note")]
     if set(sweep.outcomes) == {"ok"}:
-        parts.append(html.paragraph("The verdict of every row is ok, so there is no map of verdicts."))
+        parts[0] += html.paragraph("The verdict of every row is ok, so there is no map of verdicts.")
     else:
         caption = "The verdict of most rows of a cell, paler and with its share where others have another. "
         caption += "Of two as frequent the worse is shown."

@@ -116,6 +116,7 @@ def config() -> dict[str, Any]:
             "titleFontSize": 12,
             "titleFontWeight": 600,
             "labelLimit": 220,
+            "maxExtent": 300,
         },
         "legend": {
             "orient": "top",
