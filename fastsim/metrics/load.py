@@ -61,7 +61,7 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
     first_us = last_us = 0
     for i in range(num_requests):
         prompt = prompt_tokens[i]
-        tokens += prompt + output_tokens[i]
+        tokens += np.int64(prompt) + output_tokens[i]  # interpreted, int32 would overflow
         if not _offered(log.status[i]):
             continue
         decodes = max(min(output_tokens[i], max_model_len - prompt) - 1, 0)
