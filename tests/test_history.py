@@ -50,7 +50,9 @@ def drawn(seed: int) -> tuple[Case, list[Request], str]:
     rng = random.Random(seed)
     case, requests = random_case(rng, family="async" if seed % 3 == 0 else "vllm")
     name = POLICIES[seed % len(POLICIES)]
-    return case | (MEMBERS[name](rng, case) if name else {}), requests, f"seed {seed}, {name}"
+    case |= MEMBERS[name](rng, case) if name else {}
+    case["b0_us"] = max(case["b0_us"], 1.0)  # as in every spec: a step takes time
+    return case, requests, f"seed {seed}, {name}"
 
 
 @pytest.fixture
@@ -109,9 +111,8 @@ def compare_evictions(seeds: Iterator[int], truth: Truth) -> tuple[int, int]:
         found = history(case, requests).evictions
         assert len(found) == len(truth), what
         for eviction, expected in zip(found, truth, strict=True):
-            assert (eviction.at_us, eviction.victim) == expected[:2], what
-            twice = eviction.for_slot and eviction.evictor is None  # admitted and pushed off more than once in a call
-            assert twice or eviction.computed_tokens == expected[4], what
+            got = (eviction.at_us, eviction.victim, eviction.computed_tokens)
+            assert got == (expected[0], expected[1], expected[4]), what
             if eviction.evictor is None:
                 open_ones += 1
             else:
@@ -123,7 +124,7 @@ def compare_evictions(seeds: Iterator[int], truth: Truth) -> tuple[int, int]:
 def test_evictors_are_those_of_the_oracle(truth: Truth) -> None:
     count, open_ones = compare_evictions(iter(range(60)), truth)
     assert count > 300
-    assert open_ones < 0.1 * count
+    assert open_ones < 0.05 * count
 
 
 @pytest.mark.slow
@@ -133,7 +134,7 @@ def test_evictors_of_many_cases(truth: Truth) -> None:
         iter(range(start, start + int(os.environ.get("FASTSIM_CASES", "2000")))), truth
     )
     print(f"{count} evictions, {open_ones} without a certain evictor")
-    assert open_ones < 0.1 * count
+    assert open_ones < 0.05 * count
 
 
 def test_reasons_agree_with_the_scan_of_the_kernel() -> None:
