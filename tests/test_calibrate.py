@@ -229,8 +229,15 @@ def test_what_the_command_prints(
     assert (tmp_path / "l.toml").exists()
     app(args=arguments, standalone_mode=False)
     out = capsys.readouterr().out
-    for words in ("b0_us", "The 150 requests held back", "half the KV blocks", "note: vLLM 0.19.0"):
+    for words in (
+        "b0_us",
+        "The 150 requests held back",
+        "half the KV blocks",
+        "Width of the intervals",
+        "note: vLLM 0.19.0",
+    ):
         assert words in out
+    assert all(len(line) <= 80 for line in out.splitlines())
 
 
 # --- other formats and faults --------------------------------------------------------------------------------

@@ -65,8 +65,9 @@ def test_the_best_of_each_group_breaks_ties_by_the_next_objective():
 def test_the_answer_is_the_setting_that_meets_it_most_often():
     text = answer_text(rows(), answer_from(TABLE, "spec", AXES))
     lines = text.splitlines()
-    assert lines[0] == "How many at once?"
-    sentence = text.partition("\n\n")[0].replace("\n  ", " ")
+    assert lines[0].startswith("Answer: ")
+    sentence, question = text.partition("\n\n")[0].replace("\n  ", " ").splitlines()
+    assert question == "Question: How many at once?"
     assert (
         "engine.max_num_seqs = 8 meets ttft_p99_ms <= 100 at 2 of 3 values of workload.rate_scale (1 to 2)" in sentence
     )

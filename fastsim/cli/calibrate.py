@@ -136,7 +136,10 @@ def _levels_text(found: "AggregateCalibration") -> list[str]:
 
     levels = found.levels.levels
     lines = [
-        f"{len(levels)} results without per-request times; {found.simulations:,} simulations in {found.seconds:.1f} s",
+        wrapped(
+            f"{len(levels)} results without per-request times; "
+            f"{found.simulations:,} simulations in {found.seconds:.1f} s"
+        ),
         "",
         _coefficients(found.coefficients, found.intervals),
         "",
@@ -172,15 +175,15 @@ def _coefficients(values: dict[str, float], intervals: dict[str, tuple[float, fl
 
 def _text(found: "Calibration") -> list[str]:
     from fastsim.analysis.calibrate_report import error_rows
-    from fastsim.cli.tables import table
+    from fastsim.cli.tables import table, wrapped
 
     run = found.run
     where = ", ".join(run.provenance[name] for name in ("model", "gpu") if name in run.provenance)
-    lines = [
+    what = (
         f"{run.source}: {run.workload.num_requests} requests{', ' + where if where else ''}; "
-        f"{found.num_train} fitted, {found.simulations:,} simulations in {found.seconds:.1f} s",
-        "",
-    ]
+        f"{found.num_train} fitted, {found.simulations:,} simulations in {found.seconds:.1f} s"
+    )
+    lines = [wrapped(what), ""]
     lines += [_coefficients(found.coefficients, found.intervals), ""]
     head = ["error of", "mean", "p50", "p90", "p99"]
     lines += [
@@ -200,5 +203,12 @@ def _text(found: "Calibration") -> list[str]:
             cells.append(text + (f" ({interval[0] / scale:.4g}-{interval[1] / scale:.4g})" if interval else ""))
         shown.append(cells)
     lines.append(table(["", "TTFT", "TPOT", "E2E"], shown))
-    lines += ["", *(f"warning: {text}" for text in found.warnings), *(f"note: {text}" for text in found.notes)]
-    return lines
+    widths = [
+        f"{entry['name']} {100 * (pair[1] - pair[0]) / entry['ttft_mean_ms']:.1f} %"
+        for entry in found.predictions
+        if (pair := entry.get("ttft_mean_ms_90")) and entry["ttft_mean_ms"]
+    ]
+    if widths:
+        lines.append(wrapped(f"Width of the intervals of the mean TTFT: {', '.join(widths)}."))
+    lines += ["", *(wrapped(f"warning: {text}") for text in found.warnings)]
+    return lines + [wrapped(f"note: {text}") for text in found.notes]

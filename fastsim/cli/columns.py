@@ -9,6 +9,7 @@ def command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only columns whose name contains this.")] = None,
 ) -> int:
     """List the result columns: name, unit, meaning, and vLLM's Prometheus metric where it is one."""
+    from fastsim.cli.tables import wrapped
     from fastsim.errors import InputError
     from fastsim.metrics import COLUMNS
 
@@ -21,5 +22,5 @@ def command(
             what = f"{what}: {', '.join(column.labels)}"
         unit = f" [{column.unit}]" if column.unit else ""
         metric = f" ({column.prometheus})" if column.prometheus else ""
-        typer.echo(f"{column.name}{unit}: {what}{metric}")
+        typer.echo(wrapped(f"{column.name}{unit}: {what}{metric}", indent=4))
     return 0

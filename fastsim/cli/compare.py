@@ -141,8 +141,8 @@ def _json(table: "pl.DataFrame") -> str:
 
 def compare_text(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
     """The answer in a sentence, then a table for each metric."""
-    from fastsim.cli.tables import WIDTH
     from fastsim.cli.tables import table as as_text
+    from fastsim.cli.tables import wrapped
 
     parts = [_answer(table, by, for_each)]
     for metric in table["metric"].unique(maintain_order=True):
@@ -150,18 +150,14 @@ def compare_text(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
         header = [*(name.rpartition(".")[2] for name in for_each), by.rpartition(".")[2], "mean", "difference"]
         header += ["95 % from", "to", "relative", "verdict"]
         base = rows.row(0, named=True)
-        parts.append(f"{metric}, against {base['baseline']} ({_baseline(rows)}):")
-        for width in _LABEL_WIDTHS:
-            body = [_cells(row, for_each, width) for row in rows.iter_rows(named=True)]
-            shown = as_text(header, body, left=len(for_each) + 1)
-            if max(map(len, shown.splitlines())) <= WIDTH:
-                break
-        parts.append(shown)
+        parts.append(wrapped(f"{metric}, against {base['baseline']} ({_baseline(rows)}):"))
+        body = [_cells(row, for_each, _LABEL_WIDTH) for row in rows.iter_rows(named=True)]
+        parts.append(as_text(header, body, left=len(for_each) + 1, keys=len(for_each) + 1))
         parts.append("")
     return "\n".join([*parts[:1], "", *parts[1:-1]]) + _notes(table)
 
 
-_LABEL_WIDTHS = (30, 20, 14, 10, 7)
+_LABEL_WIDTH = 40
 _SHORT = {"no difference shown": "none shown"}
 
 

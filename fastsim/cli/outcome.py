@@ -1,9 +1,12 @@
 """The end of a sweep: what failed, then the answer, or a summary where no question was asked."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fastsim.analysis.compare_rows import level_text
+from fastsim.analysis.numbers import column_label, short_key
 from fastsim.cli.answer import SEED, Answer
 from fastsim.cli.tables import number, table, wrapped
 from fastsim.runner import SweepResult
@@ -34,16 +37,19 @@ def print_outcome(result: SweepResult, answer: Answer | None) -> None:
 
 
 def answer_text(rows: "pl.LazyFrame", answer: Answer) -> str:
-    """The answer, first in a sentence where there is something to choose, then as a table."""
+    """The answer in a sentence, then the question, then the answer as a table."""
     summary = answer.summary(rows)
-    lines = [answer.question] if answer.question else []
-    if answer.settings:
-        lines.append(wrapped(sentence(answer, summary)))
     title, best = answer_rows(answer, summary)
+    said = sentence(answer, summary) if answer.settings else extent(answer, best)
+    lines = [wrapped(said)] if said else []
+    if answer.question:
+        lines.append(wrapped(f"Question: {answer.question}"))
     if title:
-        lines += ["", f"{title}:"]
+        lines += ["", wrapped(f"{title}:")]
+    elif lines:
+        lines.append("")
     shown = best.head(MAX_ROWS if answer.for_each else BEST_ROWS)
-    lines.append(table(_short_names(best.columns), _with_dashes(shown), left=0))
+    lines.append(_frame_text(shown, keys=len(answer.for_each) + len(answer.settings)))
     if answer.for_each and best.height > MAX_ROWS:
         lines.append(f"... and {best.height - MAX_ROWS} more")
     return "\n".join(lines)
@@ -80,6 +86,26 @@ def sentence(answer: Answer, summary: "pl.DataFrame") -> str:
     return text + "."
 
 
+def extent(answer: Answer, found: "pl.DataFrame") -> str:
+    """Where there is nothing to choose: from where to where the first objective, or the first column, goes."""
+    names = [name for name in answer.columns if found[name].dtype.is_numeric()]
+    known = found.filter(found[names[0]].is_not_null()).sort(names[0]) if names else found.head(0)
+    if known.is_empty():
+        return ""
+    ends = [
+        " ".join(filter(None, [number(row[names[0]]), _setting(answer.for_each, row)]))
+        for row in (known.row(0, named=True), known.row(-1, named=True))
+    ]
+    figures = ends[0] if known.height == 1 else f"from {ends[0]} to {ends[1]}"
+    return f"Answer: {column_label(names[0])}: {figures}."
+
+
+def _setting(axes: Sequence[str], row: dict[str, Any]) -> str:
+    """`(max_num_seqs 32, watermark 0.05)`; nothing without axes."""
+    text = ", ".join(f"{short_key(name)} {level_text(row[name])}" for name in axes)
+    return f"({text})" if text else ""
+
+
 def _alone(ranking: "pl.DataFrame") -> bool:
     """Whether the first setting meets the conditions in more groups than the second."""
     return ranking.height == 1 or ranking["groups"][0] > ranking["groups"][1]
@@ -111,8 +137,8 @@ def summary_text(rows: "pl.LazyFrame") -> str:
         .head(BEST_ROWS)
         .collect()
     )
-    lines = [f"Verdicts: {verdicts}", "", "Most goodput:"]
-    lines.append(table(_short_names(best.columns), _with_dashes(best), left=0))
+    lines = [wrapped(f"Verdicts: {verdicts}"), "", "Most goodput:"]
+    lines.append(_frame_text(best, keys=1 + len(axes)))
     return "\n".join(lines)
 
 
@@ -122,5 +148,9 @@ def _short_names(names: list[str]) -> list[str]:
     return [short if last.count(short) == 1 else name for name, short in zip(names, last, strict=True)]
 
 
-def _with_dashes(frame: "pl.DataFrame") -> list[list[Any]]:
-    return [list(row) for row in frame.rows()]
+def _frame_text(frame: "pl.DataFrame", keys: int) -> str:
+    """A frame as a table: texts to the left, numbers to the right; the first `keys` columns name a row."""
+    import polars as pl
+
+    texts = [k for k, dtype in enumerate(frame.dtypes) if dtype.base_type() in (pl.String, pl.Enum, pl.Categorical)]
+    return table(_short_names(frame.columns), frame.rows(), left=texts, keys=keys)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fastsim.cli.tables import wrapped
 from fastsim.grid import Grid, Selection
 
 SHOWN_VALUES = 6
@@ -19,7 +20,7 @@ def describe_plan(grid: Grid, selection: Selection) -> str:
     lines = [f"{_count(rows, 'configuration')}{chosen}{shard} in {_count(parts, 'part')}"]
     each = _count(grid.configs_per_workload, "configuration")
     lines.append(f"{_count(grid.num_workloads, 'workload')}, each run by {each}")
-    lines += [f"  {axis.name}: {_values(axis.values)}" for axis in grid.axes]
+    lines += [wrapped(f"  {axis.name}: {_values(axis.values)}", indent=4) for axis in grid.axes]
     return "\n".join(lines)
 
 

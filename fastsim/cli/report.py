@@ -1,18 +1,14 @@
 """`fastsim report`: a sweep's folder as a page to read and a picture."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastsim.cli import options
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from fastsim.analysis.report.question import Question
-    from fastsim.cli.answer import Answer
 
 INSTALL = 'pip install "fastsim-llm[plot]"'
 
@@ -106,7 +102,7 @@ def question_of(folder: Path) -> "Question":
     """What the spec in a sweep's folder asks, and the answer from its rows."""
     from fastsim.analysis.report.question import Question
     from fastsim.cli.answer import answer_from
-    from fastsim.cli.outcome import answer_rows, sentence
+    from fastsim.cli.outcome import answer_rows, extent, sentence
     from fastsim.config import load_spec
     from fastsim.metrics import by_name
     from fastsim.store.scan import scan
@@ -120,7 +116,7 @@ def question_of(folder: Path) -> "Question":
     answer = answer_from(asked, str(path), axes)
     summary = answer.summary(rows)
     title, table = answer_rows(answer, summary)
-    said = sentence(answer, summary) if answer.settings else _extent(answer, table)
+    said = sentence(answer, summary) if answer.settings else extent(answer, table)
     condition = None
     if answer.where:
         import polars as pl
@@ -138,23 +134,3 @@ def question_of(folder: Path) -> "Question":
         columns=tuple(answer.columns),
         limits=tuple((c.column, float(c.value)) for c in answer.where if isinstance(c.value, int | float)),
     )
-
-
-def _extent(answer: "Answer", table: "pl.DataFrame") -> str:
-    """Where there is nothing to choose: from where to where the first objective, or the first column, goes."""
-    from fastsim.analysis.numbers import column_label, number
-
-    names = [name for name in answer.columns if table[name].dtype.is_numeric()]
-    known = table.filter(table[names[0]].is_not_null()).sort(names[0]) if names else table.head(0)
-    if known.is_empty():
-        return ""
-    first, last = known.row(0, named=True), known.row(-1, named=True)
-    ends = [f"{number(row[names[0]])} ({_setting(answer.for_each, row)})" for row in (first, last)]
-    return f"Answer: {column_label(names[0])}: from {ends[0]} to {ends[1]}."
-
-
-def _setting(axes: Sequence[str], row: dict[str, Any]) -> str:
-    from fastsim.analysis.compare import level_text
-    from fastsim.analysis.numbers import short_key
-
-    return ", ".join(f"{short_key(name)} {level_text(row[name])}" for name in axes)

@@ -12,7 +12,13 @@ LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "queue_time": "queue 
 
 def run_text(config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float) -> str:
     """Everything `fastsim run` prints."""
-    lines = [f"{metrics['verdict']}: {reason(metrics)}", *warnings(config, metrics), "", _latencies(metrics), ""]
+    lines = [
+        wrapped(f"{metrics['verdict']}: {reason(metrics)}"),
+        *warnings(config, metrics),
+        "",
+        _latencies(metrics),
+        "",
+    ]
     lines += _pairs(metrics)
     lines += ["", f"{config.engine.name}: kernel {number(kernel_ms)} ms, {seconds:.2f} s in all"]
     return "\n".join(lines)
@@ -54,13 +60,12 @@ def warnings(config: "Config", metrics: dict[str, Any]) -> list[str]:
     safe, seqs = metrics["kv_safe_num_seqs"], config.engine.max_num_seqs
     if safe is not None and seqs > safe:
         blocks = number(metrics["usable_blocks"])
-        lines.append(
-            f"note: max_num_seqs {seqs} is more than the {safe} requests that fit at full length ({blocks} blocks);"
-        )
-        lines.append(
-            f"      the price here: {number(metrics['preemptions'])} preemptions, "
+        text = (
+            f"note: max_num_seqs {seqs} is more than the {safe} requests that fit at full length ({blocks} blocks); "
+            f"the price here: {number(metrics['preemptions'])} preemptions, "
             f"{percent(metrics['recomputed_share'])} of tokens recomputed"
         )
+        lines.append(wrapped(text, indent=6))
     return lines
 
 

@@ -9,6 +9,7 @@ from fastsim.cli import options
 
 def command(folder: options.Folder) -> int:
     """Say how far a sweep's folder is: rows, parts, failures, and whether somebody works on it."""
+    from fastsim.cli.tables import wrapped
     from fastsim.errors import InputError
     from fastsim.store import read_manifest
     from fastsim.store.folder import known_parts, part_path
@@ -27,7 +28,8 @@ def command(folder: options.Folder) -> int:
     typer.echo(f"{state}: {rows:,} of {manifest.rows:,} rows ({rows / max(manifest.rows, 1):.1%})")
     size = sum(record.bytes for record in there.values())
     typer.echo(f"parts: {len(there):,}, {size / 1e6:,.2f} MB; selection: {manifest.selection}")
-    typer.echo("axes: " + (", ".join(f"{name} ({count:,})" for name, count in manifest.axes.items()) or "none"))
+    axes = ", ".join(f"{name} ({count:,})" for name, count in manifest.axes.items())
+    typer.echo(wrapped(f"axes: {axes or 'none'}"))
     if manifest.totals.get("errors"):
         typer.echo(f"{manifest.totals['errors']:,} configurations failed; the first:")
         for error in manifest.errors[:3]:

@@ -1,12 +1,21 @@
 """Numbers and tables for people: plain text that fits 80 columns."""
 
-from collections.abc import Sequence
-from textwrap import fill
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from textwrap import fill, wrap
 from typing import Any
 
 from fastsim.analysis.numbers import number as number
 
 WIDTH = 80
+GAP = "  "
+KEYS_WIDTH = 56
+"""Wider keys are not repeated."""
+
+_TITLE_LIMITS = (80, 24, 18, 14, 12, 10, 8)
+_CELL_LIMITS = (80, 32, 24, 18, 14)
+_SPLIT_CELLS = 24
 
 
 def wrapped(text: str, indent: int = 2) -> str:
@@ -14,44 +23,96 @@ def wrapped(text: str, indent: int = 2) -> str:
     return fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]], left: int = 1) -> str:
-    """Columns aligned by spaces: the first `left` to the left, the others to the right.
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]], left: int | Sequence[int] = 1, keys: int = 1) -> str:
+    """Columns aligned by spaces: the first `left`, or those numbered, to the left, the others to the right.
 
-    A header too long for the width is broken at its underscores and dots.
+    It is at most 80 columns wide: headers are broken at underscores and dots, then texts at spaces; what is still too
+    wide goes on in a further table below, which repeats the first `keys` columns or, where these are too many, the
+    number of the row.
     """
-    cells = [[value if isinstance(value, str) else number(value) for value in row] for row in rows]
-    widths = [max((len(row[k]) for row in cells), default=0) for k in range(len(header))]
-    room = WIDTH - 2 * (len(header) - 1)
-    titles = _titles(header, widths, room)
-    widths = [max(width, *(len(line) for line in title)) for width, title in zip(widths, titles, strict=True)]
-    height = max(len(title) for title in titles)
-    padded = [[""] * (height - len(title)) + title for title in titles]
-    lines = list(zip(*padded, strict=True))
+    to_left = range(left) if isinstance(left, int) else left
+    texts = [[value if isinstance(value, str) else number(value) for value in row] for row in rows]
+    columns = [_Column([title], [[row[k]] for row in texts], to_left=k in to_left) for k, title in enumerate(header)]
+    for limit in _CELL_LIMITS:
+        for titles in _TITLE_LIMITS:
+            narrow = [column.within(titles, limit) for column in columns]
+            if _width(narrow) <= WIDTH:
+                return _drawn(narrow)
+    choices = (
+        list(_parts([column.within(titles, _SPLIT_CELLS) for column in columns], keys)) for titles in _TITLE_LIMITS
+    )
+    return "\n\n".join(_drawn(part) for part in min(choices, key=len))
 
-    def shown(row: Sequence[str]) -> str:
-        aligned = [
-            cell.ljust(width) if k < left else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+
+@dataclass(frozen=True)
+class _Column:
+    """A column: the lines of its title and of each of its cells."""
+
+    title: list[str]
+    cells: list[list[str]]
+    to_left: bool
+
+    @cached_property
+    def width(self) -> int:
+        return max(len(line) for lines in (self.title, *self.cells) for line in lines)
+
+    def within(self, title: int, cell: int) -> "_Column":
+        """The column with its title and cells broken into lines of about so many characters."""
+        cells = [
+            wrap(text, cell, break_on_hyphens=False, break_long_words=False) if len(text) > cell else [text]
+            for (text,) in self.cells
         ]
-        return "  ".join(aligned).rstrip()
+        widest = max((len(line) for lines in cells for line in lines), default=0)
+        return _Column(_broken(self.title[0], max(title, widest)), cells, self.to_left)
 
-    return "\n".join([*(shown(line) for line in lines), *(shown(row) for row in cells)])
+    def line(self, lines: list[str], k: int) -> str:
+        text = lines[k] if 0 <= k < len(lines) else ""
+        return text.ljust(self.width) if self.to_left else text.rjust(self.width)
 
 
-def _titles(header: Sequence[str], widths: Sequence[int], room: int) -> list[list[str]]:
-    """Each header in lines, as few as make the table fit."""
-    for limit in (80, 24, 18, 14, 12, 10, 8):
-        titles = [_broken(name, max(limit, width)) for name, width in zip(header, widths, strict=True)]
-        total = sum(max(width, *(len(line) for line in title)) for width, title in zip(widths, titles, strict=True))
-        if total <= room:
-            return titles
-    return titles
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def _parts(columns: Sequence[_Column], keys: int) -> Iterator[list[_Column]]:
+    """Tables that fit, of all columns in their order, each after the keys."""
+    repeated, rest = columns[:keys], columns[keys:]
+    if _width(repeated) > KEYS_WIDTH or any(_width([*repeated, column]) > WIDTH for column in rest):
+        count = len(columns[0].cells)
+        repeated, rest = [_Column(["row"], [[f"{row + 1:,}"] for row in range(count)], to_left=False)], columns
+    part = list(repeated)
+    for column in rest:
+        room = WIDTH - _width(repeated) - len(GAP)
+        fitting = column if column.width <= room else _Column(*_cut(column, room), column.to_left)
+        if _width([*part, fitting]) > WIDTH:
+            yield part
+            part = list(repeated)
+        part.append(fitting)
+    yield part
+
+
+def _cut(column: _Column, room: int) -> tuple[list[str], list[list[str]]]:
+    """Title and cells of a column that has a word wider than the page, which is broken anywhere."""
+    title, *cells = (
+        [piece for line in lines for piece in wrap(line, room) or [""]] for lines in (column.title, *column.cells)
+    )
+    return title, cells
+
+
+def _drawn(columns: Sequence[_Column]) -> str:
+    height = max(len(column.title) for column in columns)
+    lines = [[column.line(column.title, k - height + len(column.title)) for column in columns] for k in range(height)]
+    for row in zip(*(column.cells for column in columns), strict=True):
+        pairs = list(zip(columns, row, strict=True))
+        lines += [[column.line(cell, k) for column, cell in pairs] for k in range(max(map(len, row)))]
+    return "\n".join(GAP.join(line).rstrip() for line in lines)
 
 
 def _broken(name: str, limit: int) -> list[str]:
+    """A header in lines, broken at underscores and dots; a unit like req_per_s stays whole."""
     lines = [""]
-    for letter in name.replace("_", "_\0").replace(".", ".\0").split("\0"):
-        if lines[-1] and len(lines[-1]) + len(letter) > limit:
+    for letters in name.replace("_", "_\0").replace(".", ".\0").replace("_\0per_\0", "_per_").split("\0"):
+        if lines[-1] and len(lines[-1]) + len(letters) > limit:
             lines.append("")
-        lines[-1] += letter
+        lines[-1] += letters
     return lines

@@ -165,31 +165,34 @@ def _left_out(workload: "Workload") -> list[str]:
 
 
 def _text(trace: Path, workload: "Workload", figures: dict[str, Any]) -> list[str]:
-    from fastsim.cli.tables import number, table
+    from fastsim.cli.tables import number, table, wrapped
 
     report = workload.report
-    lines = [f"{trace}: {report.rows_read:,} rows, {workload.num_requests:,} requests over {figures['span_s']:,.1f} s"]
-    lines += [f"  {line}" for line in _left_out(workload)]
+    what = f"{report.rows_read:,} rows, {workload.num_requests:,} requests over {figures['span_s']:,.1f} s"
+    lines = [wrapped(f"{trace}: {what}")]
+    lines += [wrapped(f"  {line}", indent=4) for line in _left_out(workload)]
     over_time = figures["rate_over_time_per_s"]
     if over_time:
         top = max(over_time)
         bar = "".join(BARS[round(each / top * (len(BARS) - 1))] for each in over_time)
-        lines.append(
+        text = (
             f"rate        {figures['rate_per_s']:.4g}/s on average, |{bar}| up to {top:.4g}/s in "
             f"{figures['span_s'] / len(over_time):.4g} s, cv of gaps {number(figures['gap_cv'])}"
         )
+        lines.append(wrapped(text, indent=12))
     rows = [[name, *figures[name].values()] for name in ("prompt_tokens", "output_tokens")]
     lines += ["", table(["tokens", *figures["prompt_tokens"]], rows), ""]
     prefix = figures["prefix"]
     if prefix["requests"]:
-        lines.append(
+        text = (
             f"prefixes    {prefix['requests']:,} requests share prefixes in {prefix['groups']:,} groups: "
             f"{prefix['token_share']:.1%} of all prompt tokens; an unlimited cache would hit "
             f"{prefix['repeated_token_share']:.1%}"
         )
+        lines.append(wrapped(text, indent=12))
     else:
         lines.append("prefixes    none are shared")
     if len(figures["priorities"]) > 1:
         shown = ", ".join(f"{value}: {count:,}" for value, count in figures["priorities"].items())
-        lines.append(f"priorities  {shown}")
+        lines.append(wrapped(f"priorities  {shown}", indent=12))
     return lines
