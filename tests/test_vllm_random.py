@@ -49,6 +49,19 @@ def test_random_cases(family: str, first: int) -> None:
         assert min(preemptions, salvaged, recomputed) > CHUNK
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(700554, id="requests come during a jump while the cap is reached"),
+        pytest.param(901628, id="admitted and preempted in one step, with hits beyond all it ever computed"),
+    ],
+)
+def test_cases_that_once_differed(seed: int) -> None:
+    for family in ("policies", "async-policies"):
+        case, requests = random_case(random.Random(seed), family=family)
+        check(case, requests, f"family {family}, seed {seed}")
+
+
 def test_long_outputs() -> None:
     """Decode stretches of many blocks, with arrivals inside them."""
     for seed in range(FIRST_SEED, FIRST_SEED + 30):

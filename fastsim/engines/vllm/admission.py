@@ -183,7 +183,7 @@ def admit(cfg, st, tot, wl, req, q, log, i, computed, tokens, swapped):
     """Move waiting request `i` to the end of the running list and onto this step's list."""
     dequeue(st, wl, req, q, log, i)
     req.num_computed_tokens[i] = computed
-    running_append(st, tot, req, log, i)
+    running_append(st, req, i)
     lane_insert(req, q, cfg["block_size"], i)
     st["protected"] += req.protected[i]
     st["admitted"] += 1

@@ -8,14 +8,9 @@ NO_END = 2**31 - 1
 
 
 @inlined
-def running_append(st, tot, req, log, i):
-    """Append `i` to the running list: the last place, the highest admission number. A life begins, with C tokens.
-
-    Scheduled and recomputed tokens of a life are differences of C: taken off here, added when it ends.
-    """
-    computed = req.num_computed_tokens[i]
-    log.scheduled_tokens[i] -= computed
-    tot["recomputed_tokens"] -= min(computed, req.max_computed_tokens[i])
+def running_append(st, req, i):
+    """Append `i` to the running list: the last place, the highest admission number. A life begins, with C tokens."""
+    req.life_start_tokens[i] = req.num_computed_tokens[i]
     tail = st["running_tail"]
     req.run_prev[i] = tail
     req.run_next[i] = NONE
@@ -49,10 +44,13 @@ def running_remove(st, tot, req, log, i):
 @inlined
 def end_life(tot, req, log, i):
     """Count what `i` was scheduled since its admission, and remember how far it came."""
+    start = req.life_start_tokens[i]
     computed = req.num_computed_tokens[i]
-    log.scheduled_tokens[i] += computed
-    tot["recomputed_tokens"] += min(computed, req.max_computed_tokens[i])
-    req.max_computed_tokens[i] = max(req.max_computed_tokens[i], computed)
+    highest = req.max_computed_tokens[i]
+    if computed > start:
+        log.scheduled_tokens[i] += computed - start
+        tot["recomputed_tokens"] += min(computed, highest) - min(start, highest)
+        req.max_computed_tokens[i] = max(highest, computed)
     req.max_num_tokens[i] = max(req.max_num_tokens[i], req.num_tokens[i])
 
 

@@ -80,6 +80,7 @@ class Requests(NamedTuple):
     num_blocks             int32    blocks    held; stale while on the clock
     num_cached_blocks      int32    blocks    leading held blocks that carry a hash; stale while on the clock
     shared_blocks          int32    blocks    leading blocks whose content other requests can have
+    life_start_tokens      int32    tokens    C when it was last admitted
     max_computed_tokens    int32    tokens    highest C at the end of a life, for recomputed tokens
     max_num_tokens         int32    tokens    highest T at the end of a life, for livelock detection
     final_tokens           int32    tokens    T at which it finishes
@@ -114,6 +115,7 @@ class Requests(NamedTuple):
     num_blocks: Int32Array
     num_cached_blocks: Int32Array
     shared_blocks: Int32Array
+    life_start_tokens: Int32Array
     max_computed_tokens: Int32Array
     max_num_tokens: Int32Array
     final_tokens: Int32Array
