@@ -10,8 +10,12 @@ from fastsim.cli.spec import read_grid
 from fastsim.config import WorkloadConfig
 from fastsim.grid import Grid
 from fastsim.workload import build_workload, load_trace, trace
+from fastsim.workload.readers import inference_perf, servegen
 from tests.fuzz.corpus import OPTIONS, READERS, SPECS, Seed
 from tests.fuzz.mutate import mutate
+
+inference_perf.MOST_REQUESTS = servegen.MOST_REQUESTS = 10**6
+"""Here: to draw the ten million that a description may stand for takes seconds, and is no hang."""
 
 Input = tuple[Callable[[], object], bytes]
 """What to call, and the bytes that decide what happens: kept when it goes wrong."""
