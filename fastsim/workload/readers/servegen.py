@@ -189,7 +189,7 @@ def _pdf(file: Path, start: str, entry: Any, key: str) -> Pdf:
         pairs: Any = literal_eval(raw) if isinstance(raw, str) else raw
         values = np.array([float(value) for value in pairs], np.float64)
         weights = np.array([float(weight) for weight in pairs.values()], np.float64)
-    except (ValueError, TypeError, SyntaxError, AttributeError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, AttributeError, OverflowError, RecursionError, MemoryError):
         values = weights = np.zeros(0)
     usable = (values >= 1) & (values <= INT32_MAX) & (weights > 0) & np.isfinite(weights)
     if not usable.any():

@@ -7,6 +7,8 @@ for one format.
 import re
 from typing import Any
 
+MAX_LINE = 2_000
+"""Letters of a line; a pattern below takes time with the square of a line's length."""
 NUMBER = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$")
 PAIR = re.compile(r"""^("[^"]*"|'[^']*'|[^\s"'\[\]{}#&*!|>][^:#]*?)\s*:(?:\s+(.*))?$""")
 
@@ -21,6 +23,8 @@ def parse(text: str) -> Any:
     """
     lines = []
     for number, raw in enumerate(text.splitlines(), 1):
+        if len(raw) > MAX_LINE:
+            raise ValueError(f"line {number} has more than {MAX_LINE} letters")
         line = _without_comment(raw).rstrip()
         if line.strip() in ("", "---"):
             continue
