@@ -12,12 +12,15 @@ sys.path.insert(0, str(ROOT))  # the answers are a program of the repository, no
 
 from fastsim.cli.spec import read_grid  # noqa: E402
 from fastsim.config import load_config  # noqa: E402
+from fastsim.simulation import simulate  # noqa: E402
 from sweeps.answers import QUESTIONS, admission, preemption  # noqa: E402
 from sweeps.answers.common import Interval, Setup, mean_of, paired, rows_of  # noqa: E402
 from sweeps.answers.text import change, document, listed, num, pct, section_text  # noqa: E402
 
 SWEEPS = ROOT / "sweeps"
-SPECS = [SWEEPS / f"{name}.toml" for name in (*QUESTIONS, "watermark_step_times", "quickstart", "million")]
+SPECS = [
+    SWEEPS / f"{name}.toml" for name in (*QUESTIONS, "watermark_step_times", "quickstart", "million", "never_fits")
+]
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
@@ -41,6 +44,18 @@ def test_the_shared_load_is_the_discussions():
     assert shared.engine == discussion.engine
     assert shared.latency == discussion.latency
     assert shared.workload.model_copy(update={"seed": 7}) == discussion.workload
+
+
+def test_requests_that_never_fit_are_named_or_spin_at_once():
+    grid, _ = read_grid(SWEEPS / "never_fits.toml")
+    found = [simulate(grid.config(index)).metrics for index in range(grid.size)]
+    assert [(m["verdict"], m["unservable"], m["completed"]) for m in found] == [
+        ("unservable", 1, 9),
+        ("livelock", 0, 4),  # those that came before it
+        ("unservable", 10, 0),
+        ("livelock", 0, 0),
+    ]
+    assert all(m["steps"] < 300 for m in found)
 
 
 # --- remedies ---------------------------------------------------------------------------------------------------------
