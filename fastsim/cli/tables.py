@@ -16,6 +16,7 @@ KEYS_WIDTH = 56
 _TITLE_LIMITS = (80, 24, 18, 14, 12, 10, 8)
 _CELL_LIMITS = (80, 32, 24, 18, 14)
 _SPLIT_CELLS = 24
+_ROW = ["row"]
 
 
 def wrapped(text: str, indent: int = 2) -> str:
@@ -41,7 +42,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], left: int | Sequ
     choices = (
         list(_parts([column.within(titles, _SPLIT_CELLS) for column in columns], keys)) for titles in _TITLE_LIMITS
     )
-    return "\n\n".join(_drawn(part) for part in min(choices, key=len))
+    return "\n\n".join(_drawn(part) for part in min(choices, key=lambda parts: (len(parts), parts[0][0].title == _ROW)))
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _parts(columns: Sequence[_Column], keys: int) -> Iterator[list[_Column]]:
     repeated, rest = columns[:keys], columns[keys:]
     if _width(repeated) > KEYS_WIDTH or any(_width([*repeated, column]) > WIDTH for column in rest):
         count = len(columns[0].cells)
-        repeated, rest = [_Column(["row"], [[f"{row + 1:,}"] for row in range(count)], to_left=False)], columns
+        repeated, rest = [_Column(_ROW, [[f"{row + 1:,}"] for row in range(count)], to_left=False)], columns
     part = list(repeated)
     for column in rest:
         room = WIDTH - _width(repeated) - len(GAP)
