@@ -15,7 +15,7 @@ ORDER = (
     "presets", "config",                      # F1
     "workload",                               # F2
     "engines",                                # F3
-    "metrics", "families", "records", "simulation", "replay",        # F4
+    "metrics", "families", "records", "simulation", "replay", "against_vllm",  # F4
     "grid", "store", "worker", "runner",      # F5
     "analysis",                               # F6
     "cli",                                    # F7

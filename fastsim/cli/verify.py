@@ -1,4 +1,4 @@
-"""`fastsim verify`: golden cases, recorded from the engines themselves, against this package."""
+"""`fastsim verify`: this package against recorded golden cases, or against the vLLM that is installed."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +19,15 @@ ENGINES = {
 def command(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Golden cases, or folders of them.")],
     engine: Annotated[str | None, typer.Option("--engine", metavar="NAME", help="Only cases of this engine.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="vllm",
+            help="Instead of what was recorded, what the scheduler of the installed vLLM does on the cases' requests; "
+            "only cases of the installed release. Needs no GPU.",
+        ),
+    ] = None,
 ) -> int:
     """Replay golden cases and compare everything that must match.
 
@@ -28,21 +37,43 @@ def command(
 
     if engine is not None and engine not in ENGINES:
         raise InputError(f"--engine {engine}, but one of {', '.join(ENGINES)} was expected")
-    total = identical = 0
+    verify_live = live_verifier(against)
+    total = identical = others = 0
     for path in case_files(paths):
         case = read_case(path)
         if engine is not None and case["engine"] != engine:
             continue
+        verify = verify_live.get(case["engine"]) if against else verifier(case["engine"], path)
+        if verify is None:
+            others += 1
+            continue
         total += 1
-        difference = verifier(case["engine"], path)(case)
+        difference = verify(case)
         if difference is None:
             identical += 1
         else:
             typer.echo(f"{case['engine']}/{case['name']}: {difference}")
+    if others:
+        typer.echo(f"not compared: {others} cases of engines other than {', '.join(verify_live)}", err=True)
+    if total == 0 and others:
+        raise InputError(f"--against vllm: no cases, but some of {', '.join(verify_live)} were expected")
     if total == 0:
         raise InputError(f"{', '.join(map(str, paths))}: no golden cases, but *.json.gz files were expected")
     typer.echo(f"{identical}/{total} identical")
     return 0 if identical == total else 1
+
+
+def live_verifier(against: str | None) -> dict[str, Callable[[dict[str, Any]], str | None]]:
+    """Functions that compare with an installed engine, by the engines whose cases they take; {} without `--against`."""
+    from fastsim.errors import InputError
+
+    if against is None:
+        return {}
+    if against != "vllm":
+        raise InputError(f"--against {against}, but vllm was expected")
+    from fastsim.against_vllm import installed_engines, verify_case
+
+    return dict.fromkeys(installed_engines(), verify_case)
 
 
 def case_files(paths: list[Path]) -> Iterator[Path]:
