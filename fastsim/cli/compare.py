@@ -151,22 +151,20 @@ def compare_text(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
         header += ["95 % from", "to", "relative", "verdict"]
         base = rows.row(0, named=True)
         parts.append(wrapped(f"{metric}, against {base['baseline']} ({_baseline(rows)}):"))
-        body = [_cells(row, for_each, _LABEL_WIDTH) for row in rows.iter_rows(named=True)]
+        body = [_cells(row, for_each) for row in rows.iter_rows(named=True)]
         parts.append(as_text(header, body, left=len(for_each) + 1, keys=len(for_each) + 1))
         parts.append("")
     return "\n".join([*parts[:1], "", *parts[1:-1]]) + _notes(table)
 
 
-_LABEL_WIDTH = 40
 _SHORT = {"no difference shown": "none shown"}
 
 
-def _cells(row: dict[str, Any], for_each: list[str], width: int) -> list[Any]:
-    """One row; labels are cut to a width that leaves room for the numbers."""
+def _cells(row: dict[str, Any], for_each: list[str]) -> list[Any]:
     names = ("level_mean", "difference", "difference_low", "difference_high")
-    levels = [cut(_text(row[name]), width) for name in for_each]
+    levels = [*(_text(row[name]) for name in for_each), row["level"]]
     verdict = _SHORT.get(row["verdict"], row["verdict"])
-    return [*levels, cut(row["level"], width), *(row[name] for name in names), percent(row["relative"]), verdict]
+    return [*levels, *(row[name] for name in names), percent(row["relative"]), verdict]
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-_WIDTHS = (30, 20, 14, 10)
 _SHORT = {"no dependence shown": "none shown"}
 _MANY = 20
 
@@ -32,26 +31,14 @@ def interaction_text(table: "pl.DataFrame", by: str, other: str, for_each: list[
 
 
 def _table(rows: "pl.DataFrame", first: str, second: str) -> str:
-    """As wide as fits: labels are cut first, then the axes lose their names, which the line above says."""
-    from fastsim.cli.compare import cut
-    from fastsim.cli.tables import WIDTH
     from fastsim.cli.tables import table as as_text
 
-    for names in ([first, second], ["value", "with"]):
-        for width in _WIDTHS:
-            header = [*names, "effect", "at base", "less", "95 % from", "to", "verdict"]
-            body = [
-                [
-                    *(cut(row[name], width) for name in ("level", "with_level")),
-                    *_numbers(row),
-                    _SHORT.get(row["verdict"], row["verdict"]),
-                ]
-                for row in rows.iter_rows(named=True)
-            ]
-            shown = as_text(header, body, left=2)
-            if max(map(len, shown.splitlines())) <= WIDTH:
-                return shown
-    return shown
+    header = [first, second, "effect", "at base", "less", "95 % from", "to", "verdict"]
+    body = [
+        [row["level"], row["with_level"], *_numbers(row), _SHORT.get(row["verdict"], row["verdict"])]
+        for row in rows.iter_rows(named=True)
+    ]
+    return as_text(header, body, left=2, keys=2)
 
 
 def _numbers(row: dict[str, Any]) -> list[Any]:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 NEAR_SHARE = 0.05
 """A setting that is on the front in this share of the resamples might be on it with other seeds."""
-_WIDTHS = (30, 20, 14, 10, 7)
 
 
 def pareto_text(table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str]) -> str:
@@ -62,28 +61,17 @@ def _names(names: list[str]) -> str:
 
 
 def _table(rows: "pl.DataFrame", axes: list[str], aims: Sequence["Aim"]) -> str:
-    """Settings, metrics and share; where even short labels do not fit, a setting takes a line of its own."""
+    """Settings, metrics and share."""
     from fastsim.analysis.compare_rows import level_text
-    from fastsim.cli.compare import cut
-    from fastsim.cli.tables import WIDTH, wrapped
     from fastsim.cli.tables import table as as_text
 
     metrics = [aim.metric for aim in aims]
     header = [*(name.rpartition(".")[2] for name in axes), *metrics, "share"]
-    for width in _WIDTHS:
-        body: list[list[Any]] = [
-            [*(cut(level_text(row[name]), width) for name in axes), *(_number(row[m]) for m in metrics), _share(row)]
-            for row in rows.iter_rows(named=True)
-        ]
-        shown = as_text(header, body, left=len(axes))
-        if max(map(len, shown.splitlines())) <= WIDTH:
-            return shown
-    numbers = as_text(["", *metrics, "share"], [[k + 1, *line[len(axes) :]] for k, line in enumerate(body)])
-    lines = [
-        wrapped(f"{k + 1}: " + ", ".join(f"{name.rpartition('.')[2]} {level_text(row[name])}" for name in axes))
-        for k, row in enumerate(rows.iter_rows(named=True))
+    body = [
+        [*(level_text(row[name]) for name in axes), *(_number(row[m]) for m in metrics), _share(row)]
+        for row in rows.iter_rows(named=True)
     ]
-    return "\n".join([numbers, *lines])
+    return as_text(header, body, left=len(axes), keys=len(axes))
 
 
 def _number(value: float) -> str:
