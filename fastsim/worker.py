@@ -191,7 +191,7 @@ class PartRun:
         if self.job.folder is None:
             out.data = data
         else:
-            out.record = write_part(self.job.folder, self.task.part, data)
+            out.record = write_part(self.job.folder, self.task.part, data, self.errors)
         return out
 
     def _groups(self) -> Iterator[tuple[int, int]]:

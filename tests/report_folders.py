@@ -33,9 +33,8 @@ def make_folder(path, table, *, failing=(), verdicts=VERDICTS[::-1], parts=4, li
         for part in list(folder.missing_parts()):
             indices = part.indices()
             frame = part_frame(grid, indices, workload_ids(grid, indices), *figures(indices, failing, verdicts))
-            folder.add(write_part(folder.path, part, part_bytes(frame)))
-        folder.manifest.totals |= {"errors": len(failing)}
-        folder.manifest.errors = [{"config_id": int(index), "error": "ValueError: <it> broke"} for index in failing]
+            errors = {int(index): "ValueError: <it> broke" for index in indices if index in failing}
+            folder.add(write_part(folder.path, part, part_bytes(frame), errors))
         folder.write_manifest("complete")
     return path
 

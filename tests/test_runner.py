@@ -1,6 +1,7 @@
 """Sweeps with workers that raise, die or are slow, and parents that are stopped: the rows are always the same."""
 
 import hashlib
+import json
 import os
 import re
 import resource
@@ -13,10 +14,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fastsim.cli import main
 from fastsim.errors import InputError
 from fastsim.grid import Grid
 from fastsim.runner import available_cores, check_backend, driver, sweep
 from fastsim.store import part_path, read_manifest
+from fastsim.store.failures import MAX_LISTED
 from fastsim.worker import part_data
 from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW
 
@@ -146,6 +149,50 @@ def test_a_failing_configuration_is_a_row_and_the_rest_goes_on(tmp_path):
     assert "fake_simulation.py" in result.tracebacks[0]
     manifest = read_manifest(tmp_path)
     assert (manifest.totals["errors"], len(manifest.errors), manifest.state) == (24, 24, "complete")
+
+
+def status_text(out, capsys):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(["status", str(out)])
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def as_format_2(out):
+    """Turn a folder into one of the format before errors were counted by part."""
+    table = json.loads((out / "manifest.json").read_text())
+    for part in table["parts"]:
+        del part["errors"]
+        part.pop("first_errors", None)
+    del table["check"]
+    (out / "manifest.json").write_text(json.dumps(table | {"format": "fastsim-sweep/2"}))
+    (out / "parts.jsonl").unlink()
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+@pytest.mark.parametrize("lost", [(), (1,), (0, 2)])
+def test_failures_of_parts_that_are_kept_are_not_forgotten(tmp_path, capsys, lost, old_format):
+    first = run(make_grid(FINE, RAISES), tmp_path)
+    if old_format:
+        as_format_2(tmp_path)
+    for index in lost:
+        part_path(tmp_path, index).unlink()
+    again = run(make_grid(FINE, RAISES), tmp_path)
+    assert (again.computed, again.failed, again.errors) == (16 * len(lost), 24, first.errors)
+    manifest = read_manifest(tmp_path)
+    assert manifest.format == "fastsim-sweep/3"
+    assert (manifest.totals["errors"], len(manifest.errors), manifest.state) == (24, 24, "complete")
+    assert [part["errors"] for part in manifest.parts] == [8, 8, 8]
+    assert status_text(tmp_path, capsys).count("config_id") == 3
+
+
+def test_of_many_failures_all_are_counted_and_some_explained(tmp_path, capsys):
+    result = run(make_grid(RAISES, FINE, seeds=15), tmp_path)
+    assert (result.failed, len(result.errors)) == (120, MAX_LISTED)
+    (tmp_path / "manifest.json").unlink()
+    assert run(make_grid(RAISES, FINE, seeds=15), tmp_path).failed == 120
+    assert "120 configurations failed; for example:" in status_text(tmp_path, capsys)
 
 
 def test_a_configuration_that_keeps_killing_workers_is_found(tmp_path):

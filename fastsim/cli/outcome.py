@@ -25,13 +25,12 @@ def print_outcome(result: SweepResult, answer: Answer | None) -> None:
     typer.echo(answer_text(rows, answer) if answer is not None else summary_text(rows))
     computed = "" if result.computed == result.rows else f" ({result.computed:,} computed now)"
     typer.echo(f"\n{result.rows:,} rows{computed} in {result.folder}, {result.seconds:.1f} s")
-    if result.errors:
-        first = min(result.errors)
+    if result.failed:
         for text in result.tracebacks[:1]:
             typer.echo(text, err=True)
+        example = [f"; for example config_id {index}: {error}" for index, error in result.errors.items()][:1]
         typer.echo(
-            f"{len(result.errors):,} configurations failed and are rows with status error; "
-            f"the first is config_id {first}: {result.errors[first]}",
+            f"{result.failed:,} configurations failed and are rows with status error{''.join(example)}",
             err=True,
         )
 

@@ -30,10 +30,14 @@ def command(folder: options.Folder) -> int:
     typer.echo(f"parts: {len(there):,}, {size / 1e6:,.2f} MB; selection: {manifest.selection}")
     axes = ", ".join(f"{name} ({count:,})" for name, count in manifest.axes.items())
     typer.echo(wrapped(f"axes: {axes or 'none'}"))
-    if manifest.totals.get("errors"):
-        typer.echo(f"{manifest.totals['errors']:,} configurations failed; the first:")
-        for error in manifest.errors[:3]:
-            typer.echo(f"  config_id {error['config_id']}: {error['error']}")
+    counts = [record.errors for record in there.values()]
+    failed = int(manifest.totals.get("errors", 0)) if None in counts else sum(count or 0 for count in counts)
+    if failed:
+        reasons = sorted(pair for record in there.values() for pair in record.first_errors)
+        reasons = reasons or [(error["config_id"], error["error"]) for error in manifest.errors]
+        typer.echo(f"{failed:,} configurations failed{'; for example:' if reasons else ''}")
+        for index, reason in reasons[:3]:
+            typer.echo(f"  config_id {index}: {reason}")
     if state == "incomplete":
         typer.echo("the same `fastsim sweep` command goes on from here")
     return 0

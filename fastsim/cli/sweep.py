@@ -78,7 +78,7 @@ def command(
     from fastsim.cli.outcome import print_outcome
 
     print_outcome(result, answer)
-    return 1 if result.errors else 0
+    return 1 if result.failed else 0
 
 
 def parse_shard(text: str | None) -> tuple[int, int]:

@@ -32,7 +32,6 @@ KILLS_UNTIL_ERROR = 3
 DEATHS_WITHOUT_PROGRESS = 12
 """So many deaths in a row without a part or a configuration getting done end the sweep."""
 MANIFEST_EVERY_S = 30.0
-MAX_ERRORS_LISTED = 100
 MAX_SHARES = 16
 """Into so many tasks the rest of one is cut at most; each may be shared again."""
 KEPT = "what was done is kept, and the same command goes on from there"
@@ -46,12 +45,16 @@ class Interrupted(WorkError):
 
 @dataclass
 class SweepResult:
-    """What a sweep did: rows in the folder, rows computed now, configurations that failed and why."""
+    """What a sweep did: rows in the folder, rows computed now, and how many rows are of configurations that failed.
+
+    `errors` says why the first of those failed, also of those that failed in an earlier run; `tracebacks` are of this.
+    """
 
     folder: Path
     rows: int
     computed: int
     seconds: float
+    failed: int = 0
     errors: dict[int, str] = field(default_factory=dict)
     tracebacks: list[str] = field(default_factory=list)
 
@@ -158,6 +161,7 @@ class _Run:
         self.deaths: dict[int, int] = {}  # by part
         self.kills: dict[int, int] = {}  # by configuration
         self.pieces: dict[int, list[Piece]] = {}  # by part, of those that several workers share
+        self.piece_errors: dict[int, dict[int, str]] = {}
         self.deaths_in_a_row = 0
         self.result = SweepResult(folder.path, 0, 0, 0.0)
         self._saved = time.monotonic()
@@ -183,6 +187,8 @@ class _Run:
         finally:
             self.result.rows = self.folder.done_rows
             self.result.computed = self.folder.done_rows - done
+            self.result.failed = self.folder.failed
+            self.result.errors = dict(sorted(self.folder.reasons()))
             self.result.seconds = time.monotonic() - started
             self._save_last(state)
         return self.result
@@ -234,13 +240,12 @@ class _Run:
     def _store(self, outcome: Outcome) -> None:
         """Note what a worker stored; store what it handed in."""
         self.deaths_in_a_row = 0
-        self.result.errors |= outcome.errors
         self.result.tracebacks += outcome.tracebacks[: 3 - len(self.result.tracebacks)]
         part = outcome.task.part
         if outcome.record is not None:
             self._add(outcome.record)
         elif outcome.data is not None:
-            self._add(self._write(part, outcome.data))
+            self._add(self._write(part, outcome.data, outcome.errors))
         elif outcome.piece is not None:
             self._gather(outcome, outcome.piece)
 
@@ -251,9 +256,9 @@ class _Run:
             raise WorkError(f"{self.folder.path}: cannot be written ({error.strerror or error}); {KEPT}") from None
         self.progress.advance(record.rows)
 
-    def _write(self, part: Part, data: bytes) -> PartRecord:
+    def _write(self, part: Part, data: bytes, errors: dict[int, str]) -> PartRecord:
         try:
-            return write_part(self.folder.path, part, data)
+            return write_part(self.folder.path, part, data, errors)
         except OSError as error:
             sentence = f"{self.folder.path}: part {part.index} cannot be stored ({error.strerror or error})"
             raise WorkError(f"{sentence}; {KEPT}") from None
@@ -263,14 +268,16 @@ class _Run:
         part, rest = outcome.task.part, outcome.task.end - piece.stop
         pieces = self.pieces.setdefault(part.index, [])
         pieces.append(piece)
+        errors = self.piece_errors.setdefault(part.index, {})
+        errors |= outcome.errors
         if rest:
             shares = max(1, min(rest, MAX_SHARES, round(rest * outcome.seconds_per_row / STEP_S)))
             cuts = [piece.stop + rest * n // shares for n in range(shares + 1)]
             self.retries += [replace(outcome.task, first=a, stop=b) for a, b in pairwise(cuts)]
         elif sum(len(piece.workload_ids) for piece in pieces) == part.rows:
-            del self.pieces[part.index]
+            del self.pieces[part.index], self.piece_errors[part.index]
             pieces.sort(key=lambda piece: piece.first)
-            self._add(self._write(part, part_data(self.grid, part, pieces)))
+            self._add(self._write(part, part_data(self.grid, part, pieces), errors))
 
     def _bury(self, event: Event) -> None:
         """A worker died: try its part again, and find the configuration if it dies again."""
@@ -312,10 +319,7 @@ class _Run:
             self.progress.note(sentence)
 
     def _save(self, state: str) -> None:
-        manifest = self.folder.manifest
-        manifest.totals |= {"seconds": round(self.result.seconds, 3), "errors": len(self.result.errors)}
-        listed = sorted(self.result.errors.items())[:MAX_ERRORS_LISTED]
-        manifest.errors = [{"config_id": index, "error": error} for index, error in listed]
+        self.folder.manifest.totals["seconds"] = round(self.result.seconds, 3)
         self.folder.write_manifest(state)
         self._saved = time.monotonic()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastsim.errors import InputError, WorkError
+from fastsim.store.failures import together
 from fastsim.store.files import checksum, exchange, link_or_copy, sync_folder, write_whole
 from fastsim.store.folder import (
     SPARE,
@@ -146,8 +147,11 @@ def _merge(path: Path, spare: Path, group: Sequence[PartRecord]) -> PartRecord:
     frame.write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP_ROWS, statistics=True)
     data = buffer.getvalue()
     write_whole(target, data)
+    errors, first_errors = together(group)
     return replace(
         first,
+        errors=errors,
+        first_errors=first_errors,
         last=last.covers[-1],
         stop=last.stop,
         rows=frame.height,

@@ -7,14 +7,16 @@ counts as done only if one of the two knows it and the file has that checksum; e
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.grid import Grid, Part, Selection
+from fastsim.store.failures import MAX_LISTED, counted, noted
 from fastsim.store.files import checksum, remove_leftovers, sealed, unsealed, write_whole
 from fastsim.store.lock import FolderLock
 from fastsim.store.manifest import Manifest, PartRecord, differences, read_manifest, read_record
@@ -30,10 +32,11 @@ def part_path(folder: Path, part: int) -> Path:
     return folder / "parts" / f"part-{part:06d}.parquet"
 
 
-def write_part(folder: Path, part: Part, data: bytes) -> PartRecord:
-    """Store a part; it appears whole or not at all."""
+def write_part(folder: Path, part: Part, data: bytes, errors: Mapping[int, str] | None = None) -> PartRecord:
+    """Store a part; it appears whole or not at all. `errors` says of its configurations that failed why, if known."""
     write_whole(part_path(folder, part.index), data)
-    return PartRecord(part.index, part.start, part.stop, part.rows, len(data), checksum(data))
+    record = PartRecord(part.index, part.start, part.stop, part.rows, len(data), checksum(data))
+    return record if errors is None else noted(record, errors)
 
 
 def known_parts(folder: Path) -> dict[int, PartRecord]:
@@ -161,6 +164,7 @@ class SweepFolder:
         self.records: dict[int, PartRecord] = {}
         self.damaged = 0
         self._covered: set[int] = set()
+        self._listed = 0
         self._spec = spec
         self._stack = ExitStack()
 
@@ -199,9 +203,10 @@ class SweepFolder:
             if not self._is_wanted(path):
                 raise InputError(f"{path}: does not belong to this sweep; move it away, or start anew with --fresh")
         known = known_parts(self.path)
+        old = read_manifest(self.path)
         for record in known.values():
             if self._belongs(record) and is_intact(self.path, record):
-                self._keep(record)
+                self._keep(record, [] if old is None else old.errors)
         self.damaged = len(known) - len(self.records)
         write_whole(self.path / "spec.toml", self._spec.encode())
         self.write_manifest("running")
@@ -221,9 +226,14 @@ class SweepFolder:
         wanted = (parts[0].start, parts[-1].stop, sum(part.rows for part in parts)) if parts else None
         return wanted == (record.start, record.stop, record.rows)
 
-    def _keep(self, record: PartRecord) -> None:
+    def _keep(self, record: PartRecord, listed: Sequence[Mapping[str, Any]]) -> PartRecord:
+        """Note a file; of sentences why configurations failed only so many, whatever their number."""
+        record = counted(record, part_path(self.path, record.part), listed)
+        record = replace(record, first_errors=record.first_errors[: MAX_LISTED - self._listed])
+        self._listed += len(record.first_errors)
         self.records[record.part] = record
         self._covered.update(record.covers)
+        return record
 
     def _refuse_foreign_folder(self) -> None:
         """Nothing is put into a folder that holds other things."""
@@ -239,7 +249,7 @@ class SweepFolder:
         old = read_manifest(self.path)
         if old is None:
             in_use = (self.path / "manifest.json").exists() or any((self.path / "parts").glob("*.parquet"))
-            if in_use and self.manifest.identity not in _journal_lines(self.path)[:1]:
+            if in_use and not any(map(self.manifest.is_begun_by, _journal_lines(self.path)[:1])):
                 raise InputError(
                     f"--out {self.path}: its manifest.json is damaged or missing; "
                     "choose another folder, or start anew with --fresh"
@@ -259,6 +269,15 @@ class SweepFolder:
         for name in ("manifest.json", "parts.jsonl", "spec.toml"):
             (self.path / name).unlink(missing_ok=True)
 
+    def reasons(self) -> Iterable[tuple[int, str]]:
+        """Configurations that failed and why, at most `MAX_LISTED`."""
+        return (pair for record in self.records.values() for pair in record.first_errors)
+
+    @property
+    def failed(self) -> int:
+        """Rows on disk of configurations that failed."""
+        return sum(record.errors or 0 for record in self.records.values())
+
     @property
     def done_rows(self) -> int:
         """Rows on disk."""
@@ -268,11 +287,10 @@ class SweepFolder:
         """Parts still to compute, in order."""
         return (part for part in self.selection.parts() if part.index not in self._covered)
 
-    def add(self, record: PartRecord) -> None:
-        """Note a part that a worker has stored."""
-        self._journal.write(_journal_line(record.table()))
+    def add(self, record: PartRecord, listed: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Note a part that is stored; a manifest may list why configurations failed, if the record does not say."""
+        self._journal.write(_journal_line(self._keep(record, listed).table()))
         self._journal.flush()
-        self._keep(record)
 
     def write_manifest(self, state: str) -> None:
         """Write manifest.json as things stand."""

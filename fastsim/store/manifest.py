@@ -18,8 +18,8 @@ from fastsim.grid import Grid, Selection
 from fastsim.store.files import checksum, sealed, unsealed, write_whole
 from fastsim.store.sources import changed_sources, source_hashes
 
-FORMAT = "fastsim-sweep/2"
-READABLE = ("fastsim-sweep/1", FORMAT)
+FORMAT = "fastsim-sweep/3"
+READABLE = ("fastsim-sweep/1", "fastsim-sweep/2", FORMAT)
 """Formats that this version reads. Only the newest is written."""
 
 
@@ -27,7 +27,8 @@ READABLE = ("fastsim-sweep/1", FORMAT)
 class PartRecord:
     """A part that is on disk: `start` to `stop` is the range of indices it covers, `rows` how many it holds.
 
-    In a compacted folder a file may hold the parts from `part` to `last`, both included.
+    In a compacted folder a file may hold the parts from `part` to `last`, both included. `errors` counts its rows of
+    status `error` (None in folders of the formats 1 and 2); `first_errors` says of some configurations why.
     """
 
     part: int
@@ -37,6 +38,8 @@ class PartRecord:
     bytes: int
     blake2b: str
     last: int | None = None
+    errors: int | None = None
+    first_errors: tuple[tuple[int, str], ...] = ()
 
     @property
     def covers(self) -> range:
@@ -45,7 +48,7 @@ class PartRecord:
 
     def table(self) -> dict[str, Any]:
         """As JSON writes it."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
 
 _RECORD = TypeAdapter(PartRecord)
@@ -95,7 +98,7 @@ class Manifest:
 
     def part_records(self) -> list[PartRecord]:
         """The parts on disk when the manifest was written."""
-        return [PartRecord(**part) for part in self.parts]
+        return [_RECORD.validate_python(part) for part in self.parts]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -104,9 +107,18 @@ class Manifest:
         sources = checksum(json.dumps(self.sources, sort_keys=True).encode())
         return {name: getattr(self, name) for name in names} | {"sources": sources}
 
+    def is_begun_by(self, line: Mapping[str, Any]) -> bool:
+        """Whether a journal with this first line is of this sweep, whatever the format of its folder."""
+        return line.get("format") in READABLE and {**line, "format": self.format} == self.identity
+
     def write(self, folder: Path, records: Iterable[PartRecord]) -> None:
         """Write manifest.json with these parts."""
-        self.parts = [record.table() for record in sorted(records, key=lambda record: record.part)]
+        records = sorted(records, key=lambda record: record.part)
+        self.parts = [record.table() for record in records]
+        if all(record.errors is not None for record in records):
+            reasons = sorted(pair for record in records for pair in record.first_errors)
+            self.errors = [{"config_id": index, "error": sentence} for index, sentence in reasons]
+            self.totals["errors"] = sum(record.errors or 0 for record in records)
         table = {"format": self.format, "state": self.state} | asdict(self)
         write_whole(folder / "manifest.json", json.dumps(sealed(table), indent=1).encode() + b"\n")
 

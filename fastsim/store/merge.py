@@ -197,7 +197,7 @@ def _write(shards: Sequence[_Shard], out: Path) -> None:
                 if record.part in missing:
                     data = part_path(shard.path, record.part).read_bytes()
                     write_whole(part_path(out, record.part), data)
-                    folder.add(record)
+                    folder.add(record, shard.manifest.errors)
         folder.write_manifest("complete")
 
 
@@ -205,12 +205,8 @@ def _whole_manifest(shards: Sequence[_Shard], whole: Selection) -> Manifest:
     first = shards[0].manifest
     totals = {
         "seconds": round(sum(float(shard.manifest.totals.get("seconds", 0.0)) for shard in shards), 3),
-        "errors": sum(int(shard.manifest.totals.get("errors", 0)) for shard in shards),
         "shards": [{"host": shard.manifest.host, "versions": shard.manifest.versions} for shard in shards],
     }
-    errors = sorted(
-        (error for shard in shards for error in shard.manifest.errors), key=lambda error: int(error["config_id"])
-    )
     return replace(
         first,
         format=FORMAT,
@@ -218,6 +214,6 @@ def _whole_manifest(shards: Sequence[_Shard], whole: Selection) -> Manifest:
         rows=whole.rows,
         configs_per_workload=whole.plan.configs_per_workload,
         totals=totals,
-        errors=errors,
+        errors=[],
         parts=[],
     )
