@@ -15,7 +15,8 @@ import numpy as np
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
 
 FINE, RAISES, KILLS, KILLS_ONCE, SLOW, BREAKS_THE_WORKLOAD = 1, 2, 3, 4, 5, 6
-MARKER = Path(tempfile.gettempdir()) / f"fastsim-test-{os.getuid()}-has-killed"
+_WHOSE = f"{os.getuid()}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
+MARKER = Path(tempfile.gettempdir()) / f"fastsim-test-{_WHOSE}-has-killed"
 """While it is missing, KILLS_ONCE kills. (Workers have the environment of the fork server, not of the test.)"""
 
 
