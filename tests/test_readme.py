@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fastsim.cli import main
 from fastsim.grid import Grid
 
 ROOT = Path(__file__).parent.parent
@@ -51,17 +52,16 @@ def test_there_are_commands() -> None:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_command(command: str, folder: Path) -> None:
+def test_command(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     # In the order of the page: a later one may use the folder that an earlier one made
-    done = subprocess.run(
-        [sys.executable, "-m", "fastsim", *shlex.split(command)[1:]],
-        cwd=folder,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as stop:
+        main(shlex.split(command)[1:])
+    printed = capsys.readouterr()
+    assert stop.value.code == 0, printed.err
+    assert printed.out
 
 
 @pytest.mark.parametrize("name", specs())
