@@ -88,7 +88,8 @@ def test_columns_are_listed(fastsim):
     assert code == 0
     assert sum(not line.startswith(" ") for line in output.splitlines()) == len(COLUMNS)
     code, output, _ = fastsim("columns", "kv_use")
-    assert output.splitlines()[0].endswith("(vllm:kv_cache_usage_perc)")
+    assert " ".join(output.split()).count("(vllm:kv_cache_usage_perc)") == 2
+    assert output.startswith("kv_use_mean [share]: ")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------
