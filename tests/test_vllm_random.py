@@ -8,6 +8,7 @@ the first of them.
 import os
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,13 +29,24 @@ CASES = {"vllm": 2000, "policies": 1000, "async": 500, "async-policies": 500}
 """Cases in the ordinary run, by family: vLLM's own knobs or every policy, on the synchronous or asynchronous engine."""
 FIRST_SEED = int(os.environ.get("FASTSIM_SEED", "0"))
 LAST_SEEDS = {family: FIRST_SEED + int(os.environ.get("FASTSIM_CASES", cases)) for family, cases in CASES.items()}
+QUICK = {"vllm": 1000, "policies": 750, "async": 250, "async-policies": 500}
+"""Of those as many in every run, and all of them with the slow tests; where `FASTSIM_CASES` says how many, all."""
+
+
+def chunks() -> list[Any]:
+    """Family and first seed of every chunk, those beyond the quick ones marked as slow."""
+    chosen = "FASTSIM_CASES" in os.environ
+    return [
+        pytest.param(family, first, marks=() if chosen or first < FIRST_SEED + QUICK[family] else pytest.mark.slow)
+        for family, last in LAST_SEEDS.items()
+        for first in range(FIRST_SEED, last, CHUNK)
+    ]
+
 
 # --- All knobs together -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("family", "first"), [(family, s) for family, last in LAST_SEEDS.items() for s in range(FIRST_SEED, last, CHUNK)]
-)
+@pytest.mark.parametrize(("family", "first"), chunks())
 def test_random_cases(family: str, first: int) -> None:
     """Both policies, chunked or not, cached or not, open and closed loops, horizons; policies in half of the cases."""
     seeds = range(first, min(first + CHUNK, LAST_SEEDS[family]))
