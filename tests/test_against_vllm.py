@@ -45,6 +45,8 @@ def unrecorded(seed: int, engine: str) -> dict[str, Any]:
     config |= {key: drawn[key] for key in ("horizon_us", "max_steps", *installed._SCHEDULER_KEYS)}
     if config["scheduler_reserve_full_isl"] is None:
         config["scheduler_reserve_full_isl"] = True
+    if config["max_num_active_seqs"] is not None:  # vLLM refuses more than max_num_seqs
+        config["max_num_active_seqs"] = min(config["max_num_active_seqs"], config["max_num_seqs"])
     if engine == "vllm-0.16.0":
         config |= installed._OFF
     rows = [

@@ -17,7 +17,7 @@ _BATCHES_IN_FLIGHT = 2
 
 def decisions(case: dict[str, Any]) -> dict[str, Any]:
     """The case with `steps`, `requests_out` and `totals` as the installed vLLM decides them."""
-    run = _AsyncRun(case) if case["engine"].endswith("-async") else _SyncRun(case)
+    run = AsyncRun(case) if case["engine"].endswith("-async") else SyncRun(case)
     stop = run.run()
     return case | {"steps": run.rows, "requests_out": run.requests_out(), "totals": run.totals(stop)}
 
@@ -189,7 +189,7 @@ class _Run:
         }
 
 
-class _SyncRun(_Run):
+class SyncRun(_Run):
     """One batch at a time."""
 
     def run(self) -> str:
@@ -212,7 +212,7 @@ class _SyncRun(_Run):
             self.now_us = batch.end_us
 
 
-class _AsyncRun(_Run):
+class AsyncRun(_Run):
     """vLLM's loop with two batches in flight. This object stands in for its executor and stamps its calls."""
 
     asynchronous = True
@@ -247,12 +247,12 @@ class _AsyncRun(_Run):
         self.note_update(self.batches.popleft())
         return result
 
-    def execute_model(self, _output: Any, *, non_block: bool) -> "_AsyncRun":
+    def execute_model(self, _output: Any, *, non_block: bool) -> "AsyncRun":
         """Asked for by the engine core; the result is waited for in `result`."""
         assert non_block
         return self
 
-    def sample_tokens(self, _grammar: Any, *, non_block: bool) -> "_AsyncRun":
+    def sample_tokens(self, _grammar: Any, *, non_block: bool) -> "AsyncRun":
         """Asked for by the engine core; the result is waited for in `result`."""
         assert non_block
         return self

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from copy import copy
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,6 +143,7 @@ def new_requests(case: dict[str, Any]) -> list[Any]:
     from vllm.v1.request import Request
 
     hasher = _block_hasher(case["config"]["block_size"]) if case["config"]["enable_prefix_caching"] else None
+    older: dict[str, Any] = {"eos_token_id": None} if "eos_token_id" in signature(Request).parameters else {}
     requests = []
     for index, (arrival_us, prompt, output, priority, group, shared) in enumerate(case["requests"]):
         shared = min(shared, prompt) if group >= 0 else 0
@@ -155,6 +157,7 @@ def new_requests(case: dict[str, Any]) -> list[Any]:
                 arrival_time=float(arrival_us),
                 priority=priority,
                 block_hasher=hasher,
+                **older,
             )
         )
     return requests
