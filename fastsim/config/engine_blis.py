@@ -22,7 +22,7 @@ class BlisKnobs(Model):
     """Longer requests are dropped at their arrival; 0: none is."""
     kv_cpu_blocks: Natural = 0
     """Blocks of the CPU tier; 0: no tier."""
-    kv_transfer_bandwidth: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] = 100.0
+    kv_transfer_bandwidth: Annotated[float, Field(ge=1e-6, le=1e12, allow_inf_nan=False)] = 100.0
     """Tokens per microsecond of a reload from the CPU tier."""
     kv_transfer_base_latency_us: Natural = 0
     """Microseconds that a reload of one block takes besides its tokens."""

@@ -12,6 +12,7 @@ from fastsim.config.derived import default_arrival, default_queue_order
 from fastsim.config.model import shown
 from fastsim.config.models import Config
 from fastsim.config.rules_classes import class_rules
+from fastsim.config.rules_clock import CLOCK_RULES
 from fastsim.config.rules_engines import FAMILY_EFFECTS, FAMILY_RULES
 from fastsim.errors import InputError
 
@@ -20,11 +21,16 @@ VLLM_ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async")
 
 @dataclass(frozen=True)
 class Rule:
-    """`check(*values of keys)` must be true; `sentence` says so otherwise, with the values by position."""
+    """`check(*values of keys)` must be true; `sentence` says so otherwise, with the values by position.
+
+    `monotone`: for each key a larger number is always better, or always worse, so that a sweep need only look at the
+    ends of its axes.
+    """
 
     keys: tuple[str, ...]
     check: Callable[..., bool]
     sentence: str
+    monotone: bool = False
 
     def fault(self, values: Sequence[Any]) -> str | None:
         """The sentence, when the values break the rule."""
@@ -218,6 +224,7 @@ RUN_RULES = (
         lambda warmup, horizon: horizon is None or warmup < horizon,
         "metrics.warmup_s = {0}, but less than run.horizon_s = {1} was expected",
     ),
+    *(Rule(*parts, monotone=True) for parts in CLOCK_RULES),
 )
 
 RULES: tuple[Rule, ...] = (*ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES)

@@ -25,7 +25,8 @@ def check_grid(base: Config, digits: Sequence[Digit], source: str) -> None:
         The first rule or trace that fails, with the values that break it.
     """
     for rule in (*RULES, *rules_of_classes(class_names(base, digits))):
-        for values in combinations(base, digits, rule.keys, source):
+        found = corners(base, digits, rule.keys) if rule.monotone else combinations(base, digits, rule.keys, source)
+        for values in found:
             if fault := rule.fault(values):
                 raise InputError(f"{source}: {fault}")
     for name in class_names(base, digits):
@@ -56,6 +57,21 @@ def idle_axes(base: Config, digits: Sequence[Digit], source: str) -> list[str]:
         if swept and not any(effect.when(*values) for values in combinations(base, digits, effect.needs, source)):
             out += [f"{source}: axis {key} changes nothing: {effect.sentence}" for key in swept]
     return out
+
+
+def corners(base: Config, digits: Sequence[Digit], keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Combinations of the least and the largest number of every key, and of its values that are no numbers.
+
+    Each value is in the grid; a combination need not be, when axes go together.
+    """
+    choices = []
+    for key in keys:
+        swept = {value for digit in digits if key in digit.settings for value in digit.settings[key]}
+        values = swept or {base.value(key)}
+        numbers = {value for value in values if isinstance(value, int | float)}
+        ends = {min(numbers), max(numbers)} if numbers else set()
+        choices.append([*sorted(ends), *(values - numbers)])
+    return product(*choices)
 
 
 def combinations(base: Config, digits: Sequence[Digit], keys: Sequence[str], source: str) -> Iterator[tuple[Any, ...]]:

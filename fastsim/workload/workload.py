@@ -154,6 +154,12 @@ class Workload:
             raise InputError(
                 f"workload: concurrency = {concurrency}, but an integer from 0 to {INT32_MAX} was expected"
             )
+        thought_us = float(columns["think_us"].sum(dtype=np.float64))
+        if thought_us > LATEST_US:  # without anybody to serve, pauses may follow one another
+            raise InputError(
+                f"workload: all pauses together last {thought_us / 1e6:.3g} s, but at most {LATEST_US / 1e6:.3g} s was "
+                "expected: lower workload.think.mean_s or workload.num_requests"
+            )
         highest = int(columns["prefix_group"].max(initial=-1))
         if highest >= MAX_GROUPS:
             raise InputError(f"workload: prefix_group {highest}, but numbers below {MAX_GROUPS} were expected")
