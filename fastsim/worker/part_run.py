@@ -1,109 +1,23 @@
-"""What happens in a worker process: take a part, run its configurations, store its rows, say so.
+"""The computing of one task: workload by workload, configuration by configuration where one of them fails."""
 
-A part runs in steps of about a fifth of a second. Between two steps a worker can be asked to share: it then hands in
-the rows it has, and others help with the rest. What a row says never depends on how its part was cut.
-
-This module is preloaded by the fork server, from which workers are forked, so importing it must not start threads:
-polars comes in later, in the worker itself.
-"""
-
-import os
-import queue
-import signal
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fastsim.grid import Grid, Part
-from fastsim.store import PartRecord, write_part
+from fastsim.store import write_part
+from fastsim.worker.task import Job, Outcome, Piece, Task, building
 from fastsim.workload import WorkloadPlan
 
 MAX_TRACEBACKS = 3
-OUT_OF_MEMORY = 137
 STEP_S = 0.2
 """About how long a worker computes between two looks at whether it is asked to share."""
 FIRST_STEP_ROWS = 32
-
-
-@dataclass(frozen=True)
-class Job:
-    """What every worker of a sweep needs to know.
-
-    `folder` is where workers store parts; None when they hand them in as bytes. `simulation` names the module that
-    runs a chunk.
-    """
-
-    grid: Grid
-    folder: Path | None
-    simulation: str = "fastsim.simulation"
-
-
-@dataclass(frozen=True)
-class Task:
-    """A part to compute, or its rows from `first` to before `stop`.
-
-    `alone`: build one workload and run one configuration at a time, and announce each, to find out which one kills
-    workers. `skip`: those that are known to, and become rows of status `error` unrun (see `building`).
-    """
-
-    part: Part
-    alone: bool = False
-    skip: frozenset[int] = frozenset()
-    first: int = 0
-    stop: int | None = None
-
-    @property
-    def end(self) -> int:
-        """The row of the part before which this task ends."""
-        return self.part.rows if self.stop is None else self.stop
-
-
-def building(workload_index: int) -> int:
-    """What stands for the building of a workload, where the number of a configuration stands for its run."""
-    return -1 - workload_index
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows of a part, from `first` on, that are computed and not stored; arrays as in `fastsim.store.schema`."""
-
-    first: int
-    workload_ids: list[str | None]
-    floats: npt.NDArray[np.float64]
-    ints: npt.NDArray[np.int64]
-
-    @property
-    def stop(self) -> int:
-        """The row of the part before which this piece ends."""
-        return self.first + len(self.workload_ids)
-
-
-@dataclass
-class Outcome:
-    """What came of a task.
-
-    A whole part is stored (`record`) or handed in (`data`, the file's bytes). Otherwise `piece` has the rows that were
-    computed: all of the task, or fewer when the worker was asked to share; a row took about `seconds_per_row`. `errors`
-    says of each configuration that failed why.
-    """
-
-    task: Task
-    record: PartRecord | None = None
-    data: bytes | None = None
-    piece: Piece | None = None
-    seconds_per_row: float = 0.0
-    errors: dict[int, str] = field(default_factory=dict)
-    tracebacks: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -271,74 +185,3 @@ def part_data(grid: Grid, part: Part, pieces: list[Piece]) -> bytes:
     floats = np.concatenate([piece.floats for piece in pieces])
     ints = np.concatenate([piece.ints for piece in pieces])
     return schema.part_bytes(schema.part_frame(grid, part.indices(), workload_ids, floats, ints))
-
-
-def limit_threads() -> dict[str, str]:
-    """Environment in which every library a worker loads keeps to one thread."""
-    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-    return dict.fromkeys(names, "1")
-
-
-def main(connection: Connection, job: Job) -> None:
-    """The life of a worker: announce that it is ready, then a reply for every task until the other end closes.
-
-    In come tasks, and numbers: of the task, counted from 1, that others wait to share.
-    Messages out: ("ready", seconds to compile or load the kernels), ("started", part), ("at", configuration),
-    ("done", Outcome), ("full", sentence) when a part cannot be stored, ("broken", traceback) when there is a bug.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    sending = threading.Lock()
-
-    def send(*message: Any) -> None:
-        try:
-            with sending:
-                connection.send(message)
-        except OSError:
-            os._exit(1)  # nobody is listening any more
-
-    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    asked = Asked()
-    threading.Thread(target=_receive, args=(connection, tasks, asked), daemon=True).start()
-    send("ready", import_module(job.simulation).compile_kernels())
-    plan, pace = WorkloadPlan(), Pace()
-    while True:
-        task = tasks.get()
-        send("started", task.part.index)
-        asked.begun += 1
-        try:
-            outcome = PartRun(job, plan, task, lambda index: send("at", index), asked.current, pace).run()
-        except OSError as error:
-            send("full", f"{job.folder}: part {task.part.index} cannot be stored ({error.strerror or error})")
-        except MemoryError:
-            os._exit(OUT_OF_MEMORY)  # as if the kernel had killed it: the part is tried again by a fresh worker
-        except Exception:  # noqa: BLE001 - a bug: the parent raises it with this traceback
-            send("broken", traceback.format_exc())
-        else:
-            send("done", outcome)
-
-
-@dataclass
-class Asked:
-    """Which of a worker's tasks, counted from 1, is to be shared, and which has begun."""
-
-    share: int = 0
-    begun: int = 0
-
-    def current(self) -> bool:
-        """Whether the task at hand is to be shared."""
-        return self.share == self.begun
-
-
-def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]", asked: Asked) -> None:
-    """Move tasks to the queue. When the parent is gone, end at once, whatever the kernels are doing."""
-    try:
-        while True:
-            message = connection.recv()
-            if isinstance(message, Task):
-                tasks.put(message)
-            else:
-                asked.share = message
-    except (EOFError, OSError):
-        sys.stdout.flush()
-        os._exit(0)
