@@ -1,4 +1,4 @@
-"""`python -m benchmarks kernel|engines|sweep|scaling|startup [--tiny] [--full] [--readme]`."""
+"""`python -m benchmarks kernel|engines|sweep|scaling|startup|vllm [--tiny] [--full] [--readme]`."""
 
 from typing import Annotated
 
@@ -41,6 +41,14 @@ def run_sweep(
 ) -> None:
     """The million-configuration sweep."""
     sweep.main(tiny, readme, full)
+
+
+@app.command("vllm")
+def run_vllm(tiny: Tiny = False, readme: Readme = False) -> None:
+    """The installed vLLM's own scheduler, where one is installed."""
+    from benchmarks import vllm
+
+    vllm.main(tiny, readme)
 
 
 app()

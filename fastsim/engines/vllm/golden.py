@@ -19,7 +19,7 @@ REQUEST_COLUMNS = (
     "prefix_hit_tokens",
     "scheduled_tokens",
 )
-_ENGINE_KEYS = (
+ENGINE_KEYS = (
     "block_size",
     "num_gpu_blocks",
     "max_num_seqs",
@@ -43,7 +43,7 @@ def case_config(case: dict[str, Any]) -> Config:
     """The configuration of a recorded case. Its unservable requests spin, as in vLLM."""
     recorded = case["config"]
     return Config(
-        engine=EngineConfig(name=case["engine"], unservable="spin", **{key: recorded[key] for key in _ENGINE_KEYS}),
+        engine=EngineConfig(name=case["engine"], unservable="spin", **{key: recorded[key] for key in ENGINE_KEYS}),
         latency=LatencyConfig.model_construct(
             b0_us=recorded["beta0"],
             b1_us_per_prefill_token=recorded["beta1"],
