@@ -69,6 +69,13 @@ def test_every_verb_has_help(fastsim, verb):
     assert f"Usage: fastsim {verb}" in output
 
 
+@pytest.mark.parametrize("words", [["sweep"], ["workload"], ["workload", "show"]])
+def test_a_verb_alone_shows_its_help_line_by_line(fastsim, words):
+    _, output, errors = fastsim(*words)
+    assert (output + errors).startswith(f"Usage: fastsim {' '.join(words)}")
+    assert max(map(len, (output + errors).splitlines())) <= 120
+
+
 def test_importing_the_package_loads_nothing():
     code = "import sys, fastsim\nassert not {'numba', 'polars', 'pydantic', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

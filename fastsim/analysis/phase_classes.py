@@ -1,5 +1,6 @@
 """What the cells of a phase map are told apart by: the verdict, or whether a metric keeps within a limit."""
 
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -65,7 +66,9 @@ def read_classes(metric: str | None) -> Classes:
     try:
         limit = float(text)
     except ValueError:
-        raise InputError(f"--metric {metric!r}: {text} is not a number, but a limit was expected") from None
+        limit = math.nan
+    if math.isnan(limit):
+        raise InputError(f"--metric {metric!r}: {text} is not a number, but a limit was expected")
 
     def of_condition(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
         holds = _OPERATORS[sign](pl.col(name).cast(pl.Float64), limit).fill_null(value=False)

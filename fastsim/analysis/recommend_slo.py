@@ -6,6 +6,7 @@ infinitely late, and no margin is taken for less than -1, twice the bound: means
 hang on the worst seed there happens to be, and no interval could be stated.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,7 +136,8 @@ class Outlook:
     means
         Means over seeds of what explains a run (`SHOWN`); NaN where null.
     overloaded
-        Share of the seeds in which the backlog kept growing; 0 where the load is none that could.
+        Share of the seeds in which the backlog kept growing, of those that tell; NaN where none does: a closed loop,
+        or arrivals that are too short.
     """
 
     terms: tuple[Term, ...]
@@ -151,13 +153,14 @@ class Outlook:
         part = Table(table.workload_ids, table.floats[rows], table.ints[rows])
         values = [part[term.column] for term in terms]
         means = {name: float(part[name].mean()) for name in SHOWN}
+        grew = part["overloaded"][~np.isnan(part["overloaded"])]
         return cls(
             terms,
             np.nan_to_num(part["goodput_req_per_s"]),
             margins(part, terms),
             np.stack(values, axis=1) if values else np.empty((len(part.floats), 0)),
             means,
-            float(np.nan_to_num(part["overloaded"]).mean()),
+            float(grew.mean()) if grew.size else math.nan,
         )
 
     @property
@@ -220,5 +223,5 @@ class Outlook:
                 for k, (term, interval) in enumerate(zip(self.terms, self.margin_intervals, strict=True))
             },
             "means": {name: _finite(value) for name, value in self.means.items()},
-            "overloaded_share": self.overloaded,
+            "overloaded_share": _finite(self.overloaded),
         }

@@ -83,7 +83,8 @@ def main(arguments: list[str] | None = None) -> None:
         typer.echo(error, err=True)
         sys.exit(error.exit_code)
     except _USAGE_ERROR as error:
-        typer.echo(_one_sentence(error), err=True)
+        bare = type(error).__name__ == "NoArgsIsHelpError"  # a verb without anything: its message is the help
+        typer.echo(error.format_message() if bare else _one_sentence(error), err=True)
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("stopped", err=True)

@@ -228,6 +228,8 @@ def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str
         worse = rows.filter(verdict="worse")["level"].to_list()
         unclear = rows.filter(verdict="no difference shown")["level"].to_list()
         if not worse and not unclear:
+            if rows["difference"].is_null().all():
+                return f"no pair of rows has {metric} on both sides."
             return f"one seed gives no interval for {metric}; sweep.seeds = 30 gives one"
         text = f"no value of {by} is shown to be better than {baseline} in {metric}"
         if worse:

@@ -122,9 +122,9 @@ def load_settings(
     """
     from fastsim.errors import InputError
 
-    for name, value in (("--rate", rate), ("--prompt-tokens", prompt), ("--output-tokens", output)):
-        if value is not None and not 0 < value < 1e9:
-            raise InputError(f"{name} {value:g}, but a number above 0 was expected")
+    for name, value, most in (("--rate", rate, 1e6), ("--prompt-tokens", prompt, 1e8), ("--output-tokens", output, 1e8)):
+        if value is not None and not 0 < value <= most:
+            raise InputError(f"{name} {value:g}, but a number above 0 and up to {most:g} was expected")
     if rate is not None and concurrency is not None:
         raise InputError(f"--rate {rate:g} with --concurrency {concurrency}, but one of them was expected")
     out: dict[str, Any] = {}

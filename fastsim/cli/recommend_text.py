@@ -1,5 +1,6 @@
 """A recommendation as text: the answer, why, what happens at the edge, and what else there is."""
 
+import math
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -155,7 +156,7 @@ def _gains(found: "Recommendation", relief: object) -> str:
 def _edge(found: "Recommendation") -> str:
     rows = []
     for name, outlook in found.risks:
-        overloaded = f"{outlook.overloaded:.0%}" if found.traffic.rate_per_s is not None else "-"
+        overloaded = "-" if math.isnan(outlook.overloaded) else f"{outlook.overloaded:.0%}"
         rows.append([name, float(outlook.goodput.mean()), *_judged(outlook), overloaded])
     lines = [_table(found, ["load", "goodput", "margin", "SLO", "backlog grows"], rows)]
     if found.risks[0][1].overloaded >= 0.5:
