@@ -170,7 +170,9 @@ def test_a_condition_is_not_met_by_null():
     assert [verdicts.names[code] for code in verdicts.code(rows)] == ["thrash", "failed", "ok"]
 
 
-@pytest.mark.parametrize("metric", ["ttft_p99_ms", "ttft_p98_ms <= 1", "ttft_p99_ms <= much", "ttft_p99_ms <= nan", "stop > 1"])
+@pytest.mark.parametrize(
+    "metric", ["ttft_p99_ms", "ttft_p98_ms <= 1", "ttft_p99_ms <= much", "ttft_p99_ms <= nan", "stop > 1"]
+)
 def test_metrics_that_are_none(metric):
     with pytest.raises(InputError, match=r"expected|no result column"):
         read_classes(metric)

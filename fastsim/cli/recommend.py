@@ -122,7 +122,11 @@ def load_settings(
     """
     from fastsim.errors import InputError
 
-    for name, value, most in (("--rate", rate, 1e6), ("--prompt-tokens", prompt, 1e8), ("--output-tokens", output, 1e8)):
+    for name, value, most in (
+        ("--rate", rate, 1e6),
+        ("--prompt-tokens", prompt, 1e8),
+        ("--output-tokens", output, 1e8),
+    ):
         if value is not None and not 0 < value <= most:
             raise InputError(f"{name} {value:g}, but a number above 0 and up to {most:g} was expected")
     if rate is not None and concurrency is not None:
