@@ -2,18 +2,14 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from fastsim.analysis.history import Admission, Eviction, History, Kind, Span
-from fastsim.analysis.stretches import Stretch, stretches
+from fastsim.analysis.explain_events import RESTART, events_of, rejected, seconds
+from fastsim.analysis.history import Eviction, History, Kind
+from fastsim.analysis.stretches import stretches
 from fastsim.analysis.waits import Reason
 from fastsim.config import Config
 from fastsim.engines.outputs import NEVER, Status, Stop
-from fastsim.engines.vllm.codes import PreemptionMode
 from fastsim.errors import InputError
-
-RESTART = int(PreemptionMode.RESTART)
-BLOCK_REASONS = (Reason.GATE, Reason.BLOCKS, Reason.WATERMARK)
 
 GROUPS = {
     Kind.WAITING: "queueing",
@@ -71,7 +67,7 @@ def explain(history: History, config: Config, request: int) -> Story:
         raise InputError(f"--request {request}, but an integer from 0 to {count - 1} was expected")
     waited = stretches(history, request)
     shares = _shares(history, config, request)
-    events = [(event.at_us, event.words) for event in sorted(_events(history, config, request, waited))]
+    events = [(event.at_us, event.words) for event in sorted(events_of(history, config, request, waited))]
     waits: Counter[Reason] = Counter()
     for stretch in waited:
         for part in stretch.parts:
@@ -111,11 +107,6 @@ def _shares(history: History, config: Config, request: int) -> tuple[Share, ...]
     return tuple(share for share in shares if share.total_us > 0)
 
 
-def seconds(us: float) -> str:
-    """Microseconds as seconds with three decimals."""
-    return f"{us / 1e6:,.3f} s"
-
-
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 
@@ -143,7 +134,7 @@ def _answer(history: History, config: Config, request: int, shares: tuple[Share,
     if status is Status.HELD:
         return f"Request {request} was held at the door by backpressure until the run ended at {end}."
     if status is Status.REJECTED:
-        return f"Request {request} was rejected at the door: {_rejected(config)}."
+        return f"Request {request} was rejected at the door: {rejected(config)}."
     if status is Status.TIMED_OUT:
         where = "running" if history.spans[request][-1:] and history.spans[request][-1].steps else "waiting"
         after = seconds(int(log.finish_us[request] - log.arrival_us[request]))
@@ -169,15 +160,6 @@ def _unservable(history: History, request: int) -> str:
         f"prompt {prompt:,} and output {output:,} tokens need {blocks:,} blocks at its end, "
         f"and {int(config['num_gpu_blocks']) - 1:,} are usable"
     )
-
-
-def _rejected(config: Config) -> str:
-    engine = config.engine
-    limits = [f"{name} = {getattr(engine, name)}" for name in ("max_num_queued_reqs", "max_num_queued_tokens")]
-    reasons = [text for text in limits if not text.endswith("None")]
-    if engine.backpressure_threshold > 0:
-        reasons.append(f"backpressure_threshold = {engine.backpressure_threshold:g}")
-    return " or ".join(reasons)
 
 
 # --- what it lost -----------------------------------------------------------------------------------------------------
@@ -215,108 +197,3 @@ def _name(eviction: Eviction, request: int) -> str:
     if eviction.evictor is None:
         return "a request that the record leaves open"
     return "itself (nobody else was left to preempt)" if eviction.evictor == request else f"request {eviction.evictor}"
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-class _At(NamedTuple):
-    """An event: events of one moment stand in the order of their ranks."""
-
-    at_us: int
-    rank: int
-    words: str
-
-
-def _events(history: History, config: Config, request: int, waited: list[Stretch]) -> list[_At]:
-    log, workload = history.log, history.workload
-    status = Status(int(log.status[request]))
-    if status in (Status.PENDING, Status.UNSERVABLE):
-        return []
-    priority = int(workload.priority[request])
-    what = f"prompt {int(workload.prompt_tokens[request]):,}, output {int(workload.output_tokens[request]):,} tokens"
-    what += f", priority {priority}" if priority else ""
-    events = [_At(int(log.arrival_us[request]), 0, f"arrives: {what}")]
-    events += [_At(e.at_us, 1, _evicted(history, e)) for e in history.evictions if e.victim == request]
-    events += [_At(w.since_us, 2, _waits(history, request, w)) for w in waited if w.until_us > w.since_us]
-    events += [_At(a.at_us, 3, _admitted(history, a)) for a in history.admissions if a.request == request]
-    events += _computed(history.spans[request])
-    if log.first_token_us[request] != NEVER:
-        ttft_us = int(log.first_token_us[request] - log.arrival_us[request]) + config.latency.frontend_us
-        events.append(_At(int(log.first_token_us[request]), 5, f"first token: TTFT {seconds(ttft_us)}"))
-    if status is Status.FINISHED:
-        events.append(_At(int(log.finish_us[request]), 7, "last token: done"))
-    elif status is Status.TIMED_OUT:
-        events.append(_At(int(log.finish_us[request]), 7, "its client gives up"))
-    elif status is Status.REJECTED:
-        events.append(_At(int(log.arrival_us[request]), 7, f"rejected: {_rejected(config)}"))
-    return events
-
-
-def _waits(history: History, request: int, stretch: Stretch) -> str:
-    by: Counter[Reason] = Counter()
-    for part in stretch.parts:
-        by[part.reason] += part.end_us - part.start_us
-    reasons = "; ".join(f"{seconds(us)} for {reason.value}" for reason, us in by.most_common(3) if us)
-    others = "1 other" if stretch.ahead == 1 else f"{stretch.ahead:,} others"
-    place = f"behind {others}" if stretch.ahead > 0 else "at the head of the queue"
-    text = f"waits {seconds(stretch.until_us - stretch.since_us)} {place}: {reasons}"
-    short = [part for part in stretch.parts if part.reason in BLOCK_REASONS]
-    if short:
-        part = short[-1]
-        who = "it" if part.head == request else f"the head of the queue, request {part.head},"
-        most = "at most " if history.config["enable_prefix_caching"] else ""
-        text += f" (at last {who} needed {most}{part.needed_blocks:,} blocks and {part.free_blocks:,} were free)"
-    return text
-
-
-def _evicted(history: History, eviction: Eviction) -> str:
-    generated, computed = eviction.generated_tokens, eviction.computed_tokens
-    missing = f"{eviction.lacked_blocks:,} more" if eviction.lacked_blocks > 0 else "more"
-    if eviction.evictor == eviction.victim:
-        cause = "PREEMPTED by itself: it needed more blocks than were free, and there was nobody else to preempt"
-    elif eviction.for_slot:
-        who = "a more urgent request" if eviction.evictor is None else f"request {eviction.evictor}, more urgent,"
-        cause = f"PREEMPTED: {who} takes its slot"
-    elif eviction.evictor is None:
-        cause = "PREEMPTED: another request of this step lacked blocks (the record leaves open which)"
-    else:
-        noun = "block" if eviction.lacked_blocks == 1 else "blocks"
-        cause = f"PREEMPTED: request {eviction.evictor} needs {missing} {noun} than are free"
-    if eviction.swapped:
-        return f"{cause}; its {eviction.blocks:,} blocks go to the host"
-    kept = "loses" if history.config["preemption_mode"] == RESTART else "keeps"
-    return (
-        f"{cause}; it loses {computed:,} computed tokens ({eviction.blocks:,} blocks), {kept} {generated:,} generated"
-    )
-
-
-def _admitted(history: History, admission: Admission) -> str:
-    step = history.steps[admission.row]
-    text = f"admitted: {history.running[admission.row]:,} run now, {step.free_mid:,} blocks stay free"
-    if admission.swapped:
-        return f"{text}; its {admission.hit_tokens:,} tokens come back from the host"
-    if admission.hit_tokens:
-        text += f"; {admission.hit_tokens:,} of its {admission.length_tokens:,} tokens are in the prefix cache"
-    return text
-
-
-def _computed(spans: list[Span]) -> list[_At]:
-    """Neighbouring chunks and decodes as one sentence each."""
-    events = []
-    at = 0
-    while at < len(spans):
-        first = last = spans[at]
-        tokens = steps = 0
-        while at < len(spans) and spans[at].kind is first.kind:
-            last = spans[at]
-            tokens, steps = tokens + last.tokens, steps + last.steps
-            at += 1
-        time = seconds(last.end_us - first.start_us)
-        if first.kind is Kind.DECODE:
-            events.append(_At(first.start_us, 6, f"decodes {tokens:,} tokens in {time}"))
-        elif first.kind in (Kind.PREFILL, Kind.RECOMPUTE):
-            verb = "prefills" if first.kind is Kind.PREFILL else "recomputes"
-            chunks = "1 chunk" if steps == 1 else f"{steps:,} chunks"
-            events.append(_At(first.start_us, 4, f"{verb} {tokens:,} tokens in {chunks}, {time}"))
-    return events

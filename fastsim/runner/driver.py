@@ -4,33 +4,27 @@ Nothing here decides a number: whatever the workers, their order, their deaths o
 the same bytes are stored.
 """
 
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from fastsim.errors import InputError, WorkError
 from fastsim.grid import Grid, Part
 from fastsim.runner.cores import available_cores
+from fastsim.runner.deaths import Deaths
 from fastsim.runner.hands import Event
 from fastsim.runner.pool import Pool
 from fastsim.runner.progress import Progress, Silent
+from fastsim.runner.signals import terminated_by_signal
 from fastsim.store import PartRecord, SweepFolder, write_part
 from fastsim.worker import STEP_S, Job, Outcome, Piece, Task, part_data
 
-KILLS_UNTIL_ALONE = 2
-"""After so many deaths over one part its configurations run one at a time."""
-KILLS_UNTIL_ERROR = 3
-"""A configuration that killed so many workers, alone, becomes a row of status `error`."""
-DEATHS_WITHOUT_PROGRESS = 12
-"""So many deaths in a row without a part or a configuration getting done end the sweep."""
 MANIFEST_EVERY_S = 30.0
 MAX_SHARES = 16
 """Into so many tasks the rest of one is cut at most; each may be shared again."""
@@ -158,11 +152,9 @@ class _Run:
         self.progress = progress
         self.parts: Iterator[Part] = iter(folder.missing_parts())
         self.retries: deque[Task] = deque()
-        self.deaths: dict[int, int] = {}  # by part
-        self.kills: dict[int, int] = {}  # by configuration
+        self.deaths = Deaths()
         self.pieces: dict[int, list[Piece]] = {}  # by part, of those that several workers share
         self.piece_errors: dict[int, dict[int, str]] = {}
-        self.deaths_in_a_row = 0
         self.result = SweepResult(folder.path, 0, 0, 0.0)
         self._saved = time.monotonic()
 
@@ -194,7 +186,7 @@ class _Run:
         return self.result
 
     def _compute(self) -> None:
-        with _terminated_by_signal(), self._pool() as pool:
+        with terminated_by_signal(), self._pool() as pool:
             for event in pool.events():
                 self._handle(event)
                 if time.monotonic() - self._saved > MANIFEST_EVERY_S:
@@ -231,7 +223,7 @@ class _Run:
         elif event.kind == "note":
             self.progress.note(event.value)
         elif event.kind == "at":
-            self.deaths_in_a_row = 0
+            self.deaths.progress()
         elif event.kind == "full":
             raise WorkError(f"{event.value}; {KEPT}")
         elif event.kind == "broken":
@@ -239,7 +231,7 @@ class _Run:
 
     def _store(self, outcome: Outcome) -> None:
         """Note what a worker stored; store what it handed in."""
-        self.deaths_in_a_row = 0
+        self.deaths.progress()
         self.result.tracebacks += outcome.tracebacks[: 3 - len(self.result.tracebacks)]
         part = outcome.task.part
         if outcome.record is not None:
@@ -280,27 +272,17 @@ class _Run:
             self._add(self._write(part, part_data(self.grid, part, pieces), errors))
 
     def _bury(self, event: Event) -> None:
-        """A worker died: try its part again, and find the configuration if it dies again."""
-        self.deaths_in_a_row += 1
-        if self.deaths_in_a_row > DEATHS_WITHOUT_PROGRESS:
+        """A worker died: what it had not begun is handed out again, and what it was doing."""
+        again = self.deaths.bury(event)
+        if self.deaths.too_many:
             raise WorkError(
                 f"workers keep dying ({event.value}), so the sweep stopped; what was done is kept in "
                 f"{self.folder.path}, and fewer --workers need less memory"
             )
         self.retries.extend(event.unstarted)
-        task = event.task
-        if task is None:
-            return
-        part = task.part.index
-        self.deaths[part] = self.deaths.get(part, 0) + 1
-        skip = task.skip
-        if event.at is not None:
-            self.kills[event.at] = self.kills.get(event.at, 0) + 1
-            if self.kills[event.at] >= KILLS_UNTIL_ERROR:
-                skip |= {event.at}
-                self.deaths_in_a_row = 0
-        self.progress.note(f"a worker died ({event.value}) over part {part}; trying it again")
-        self.retries.append(replace(task, alone=self.deaths[part] >= KILLS_UNTIL_ALONE, skip=skip))
+        if again is not None:
+            self.progress.note(f"a worker died ({event.value}) over part {again.part.index}; trying it again")
+            self.retries.append(again)
 
     def _save_meanwhile(self) -> None:
         try:
@@ -322,20 +304,3 @@ class _Run:
         self.folder.manifest.totals["seconds"] = round(self.result.seconds, 3)
         self.folder.write_manifest(state)
         self._saved = time.monotonic()
-
-
-@contextmanager
-def _terminated_by_signal() -> Iterator[None]:
-    """Within, SIGTERM is as Ctrl-C: clusters send it before they kill."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
