@@ -42,7 +42,7 @@ def test_damaged_folders_are_completed(target: Target, work: Path) -> None:
 
 def test_tables_cut_at_any_byte_lose_nothing(target: Target, work: Path) -> None:
     counts = corruptions.cut_everywhere(target, work, 701, silent)
-    assert min(counts["manifest_cuts"], counts["journal_cuts"]) > 5
+    assert min(counts["manifest_cuts"], counts["journal_cuts"]) > 2
 
 
 def test_clocks_decide_nothing(target: Target, work: Path) -> None:
