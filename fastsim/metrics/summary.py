@@ -184,6 +184,7 @@ def _goodput(log, params, totals, since_us, floats):
 
 # --- Verdict --------------------------------------------------------------------------------------------------------
 
+
 @helper
 def _starved_gap(totals):
     """Longest interval between completions in whose last half somebody was preempted, and its end."""
