@@ -43,6 +43,16 @@ def rows(keep=lambda row: True) -> pl.DataFrame:
     return pl.DataFrame([row for row in ROWS if keep(row)], schema=SCHEMA, orient="row")
 
 
+def test_seeds_that_change_nothing_are_one():
+    one = rows(lambda row: row[2] == 0)
+    repeats = [one.with_columns(pl.lit(seed).alias("workload.seed"), workload_id=pl.lit("trace")) for seed in range(5)]
+    (row,) = compare(pl.concat(repeats), "engine.watermark", ["preemptions"]).to_dicts()
+    assert (row["seeds"], row["pairs"], row["difference_low"], row["verdict"]) == (1, 2, None, ONE_SEED)
+    drawn = pl.concat([repeat.with_columns(workload_id=pl.col("workload.seed").cast(str)) for repeat in repeats])
+    (row,) = compare(drawn, "engine.watermark", ["preemptions"]).to_dicts()
+    assert row["seeds"] == 5
+
+
 def test_differences_are_of_pairs_and_one_a_seed():
     (row,) = compare(rows(), "engine.watermark", ["preemptions"]).to_dicts()
     assert (row["level"], row["baseline"], row["pairs"], row["seeds"]) == ("0.05", "0", 6, 3)

@@ -44,13 +44,23 @@ def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) ->
     if "status" in names:
         frame = frame.filter(pl.col("status").cast(pl.String) != "error")
     keys = [name for name in names if "." in name]
-    table = frame.select(*keys, *columns).collect()
+    workload = [name for name in names if name == "workload_id"]
+    table = frame.select(*keys, *columns, *workload).collect()
     if SEED not in keys:
         table = table.with_columns(pl.lit(0).alias(SEED))
     axes = [name for name in keys if name != SEED]
+    if workload:
+        table = _without_repeats(table, axes, wanted).drop(*workload)
     if table.select(*axes, SEED).is_duplicated().any():
         raise InputError("two rows are the same configuration, but the rows of one sweep were expected")
     return Table(table, axes, wanted)
+
+
+def _without_repeats(table: pl.DataFrame, axes: list[str], metrics: list[str]) -> pl.DataFrame:
+    """The first seed alone where seeds change nothing, as with a trace: repeats are no evidence."""
+    one = pl.struct("workload_id", *metrics).n_unique() == 1
+    same = table.group_by(axes or pl.lit(0)).agg(one.alias("same"))["same"].all()
+    return table.filter(pl.col(SEED) == pl.col(SEED).min()) if same else table
 
 
 def _check_metric(name: str, names: list[str], price: Price | None) -> None:

@@ -230,7 +230,8 @@ def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str
         if not worse and not unclear:
             if rows["difference"].is_null().all():
                 return f"no pair of rows has {metric} on both sides."
-            return f"one seed gives no interval for {metric}; sweep.seeds = 30 gives one"
+            more = "sweep.seeds = 30 gives one (not for a trace, which no seed changes)"
+            return f"one seed gives no interval for {metric}; {more}"
         text = f"no value of {by} is shown to be better than {baseline} in {metric}"
         if worse:
             text += f"; worse: {_listed(worse)}"

@@ -55,7 +55,8 @@ def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> 
     metric = table["metric"][0]
     rows = table.filter(metric=metric)
     if (rows["verdict"] == "one seed").all():
-        return f"one seed gives no interval for {metric}; sweep.seeds = 30 gives one."
+        more = "sweep.seeds = 30 gives one (not for a trace, which no seed changes)"
+        return f"one seed gives no interval for {metric}; {more}."
     shown = rows.filter(rows["verdict"].is_in(["depends", "reverses"]))
     if shown.is_empty():
         return (
