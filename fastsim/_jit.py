@@ -29,6 +29,9 @@ from typing import Any
 
 import numba
 from numba import njit, types
+from numba.core import event
+
+from fastsim import _notice
 
 KNOWN_NUMBA = ("0.68.",)
 
@@ -75,6 +78,21 @@ def cache_folder() -> Path:
 
 
 numba.config.CACHE_DIR = str(cache_folder())
+
+
+class _Announcer(event.Listener):  # type: ignore[misc]
+    """Tells once that something is compiled: what comes out of the cache makes no such event."""
+
+    def on_start(self, _: Any) -> None:
+        if _notice.tell is not None:
+            _notice.tell(_notice.COMPILING)
+            _notice.tell = None
+
+    def on_end(self, _: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announcer())
 
 # Python never calls a helper, so no wrappers for it: they were most of the compile time
 _HELPER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fastsim import _notice
 from fastsim.errors import FastsimError
 
 VERBS = (
@@ -77,6 +78,7 @@ def build_app() -> typer.Typer:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Bad input is one sentence on stderr; an unexpected error keeps its traceback."""
+    _notice.tell = lambda sentence: typer.echo(sentence, err=True)
     try:
         code = build_app()(args=arguments, prog_name="fastsim", standalone_mode=False)
     except FastsimError as error:

@@ -17,13 +17,13 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
+from fastsim._notice import COMPILING
 from fastsim.errors import WorkError
 from fastsim.runner.hands import Desk, Event, Hand
 from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
 
 START_AGAIN_AFTER_S = (0.05, 0.2, 1.0)
 ANNOUNCE_COMPILING_S = 3.0
-COMPILING = "compiling the kernels, once after an installation or a change (about 20 s)"
 
 
 @dataclass
