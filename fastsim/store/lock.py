@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +27,7 @@ class FolderLock:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.read(handle, 100).decode(errors="replace").strip()
+            owner = _owner(handle)
             os.close(handle)
             raise InputError(
                 f"{self.folder}: another sweep ({owner or 'of unknown process'}) is writing to this folder; "
@@ -49,3 +50,12 @@ class FolderLock:
         if self._handle is not None:
             os.close(self._handle)  # closing releases it
             self._handle = None
+
+
+def _owner(handle: int) -> str:
+    """What the owner of a lock wrote into it; whoever has just taken it may need a moment."""
+    for _ in range(20):
+        if owner := os.pread(handle, 100, 0).decode(errors="replace").strip():
+            return owner
+        time.sleep(0.01)
+    return ""
