@@ -68,6 +68,7 @@ def test_everything_assumed_can_be_assumed_otherwise(name: str, capsys: pytest.C
 def test_options_and_what_set_says_win(capsys: pytest.CaptureFixture[str]) -> None:
     by_option = preset_settings(None, [], "llama-3.1-70b", "h100", tensor_parallel=4, gpu_memory_utilization=0.95)
     assumed = ["tensor_parallel=4", "gpu_memory_utilization=0.95"]
+    assert by_option == preset_settings(None, [], "llama-3.1-70b", "4xh100", ["gpu_memory_utilization=0.95"])
     assert by_option == preset_settings(None, [], "llama-3.1-70b", "h100", assumed)
     sets = ["latency.b0_us=7", "engine.max_num_batched_tokens=8192"]
     found = preset_settings(None, sets, "llama-3.1-8b", "h100")

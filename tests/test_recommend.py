@@ -328,6 +328,27 @@ def test_a_model_a_gpu_a_rate_and_lengths_are_enough(capsys: pytest.CaptureFixtu
     assert blocks < Hardware("llama-3.1-8b", "rtx-4090").blocks(2, 256) or answer["max_num_batched_tokens"] == 256
 
 
+def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ["--rate", "2", "--prompt-tokens", "500", "--output-tokens", "20", "--set", "workload.num_requests=20"]
+    few = ["--axis", f"{SEQS}=8,16", "--axis", f"{TOKENS}=512,1024", "--seeds", "2", "--workers", "1"]
+    ways = (
+        ["--gpu", "4xh100"],
+        ["--gpu", "h100", "--tensor-parallel", "4"],
+        ["--gpu", "h100", "--assume", "tensor_parallel=4"],
+    )
+    answers = []
+    for way in ways:
+        code, out, err = cli(capsys, "--model", "llama-3.1-70b", *way, *load, *few)
+        assert code == 0
+        assert "--tensor-parallel-size 4" in out
+        assert "4 x h100 (tensor_parallel)" in " ".join(err.split())
+        assert "bandwidth_efficiency" in err
+        answers.append(out.rpartition("\n\n")[0])
+    assert len(set(answers)) == 1
+    preset = ["--set", "latency.preset=llama-3.1-70b@4xh100", "--set", "engine.num_gpu_blocks=9000"]
+    assert "--tensor-parallel-size 4" in cli(capsys, *preset, *load, *few)[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -336,6 +357,13 @@ def test_a_model_a_gpu_a_rate_and_lengths_are_enough(capsys: pytest.CaptureFixtu
         (["--model", "llama-3.1-8b"], "--model llama-3.1-8b without --gpu"),
         (["--axis", "workload.rate_scale=1,2"], "an engine.* setting was expected"),
         (["--rate", "3", "--concurrency", "4"], "one of them was expected"),
+        (["--tensor-parallel", "4"], "--model and --gpu were expected along with it"),
+        (["--model", "llama-3.1-8b", "--gpu", "4xh100", "--tensor-parallel", "2"], "one number of GPUs was expected"),
+        (
+            ["--model", "llama-3.1-8b", "--gpu", "h100", "--set", "latency.preset=llama-3.1-8b@h100"],
+            "both give step times",
+        ),
+        (["--workers", "0"], "--workers 0, but an integer of at least 1 was expected"),
         (["--percentile", "98"], "one of 50, 90, 95, 99 was expected"),
         (["--seeds", "1"], "at least 2 were expected"),
         (["--gpu-hour-price", "0"], "a price above 0 was expected"),

@@ -1,6 +1,6 @@
 """`fastsim.recommend`: the settings that meet an SLO with the most goodput, why those, and what happens at the edge."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -10,15 +10,16 @@ from fastsim.analysis.loads import LoadPlan
 from fastsim.analysis.recommend_answer import Option, Recommendation
 from fastsim.analysis.recommend_choice import choose, option
 from fastsim.analysis.recommend_flags import kv_safe_num_seqs
-from fastsim.analysis.recommend_hardware import hardware_of
+from fastsim.analysis.recommend_hardware import Hardware, check_no_preset, hardware_of
 from fastsim.analysis.recommend_rate import max_rate, min_replicas
 from fastsim.analysis.recommend_slo import Outlook, slo_terms
 from fastsim.analysis.recommend_space import BLOCKS, SEQS, Space, space_of
 from fastsim.analysis.recommend_trials import FRESH, Traffic, Trials
 from fastsim.analysis.recommend_why import alternatives, reliefs
-from fastsim.config import Spec, check_rules, load_spec
+from fastsim.config import Config, Spec, check_rules, load_spec
 from fastsim.config.spec import Layer
 from fastsim.errors import InputError
+from fastsim.presets import gpus_of
 from fastsim.runner import available_cores
 
 RISKS = (
@@ -37,6 +38,7 @@ def recommend(
     *,
     model: str | None = None,
     gpu: str | None = None,
+    assume: Mapping[str, Any] | None = None,
     percentile: int = 99,
     seeds: int = 8,
     with_max_rate: bool = False,
@@ -54,7 +56,9 @@ def recommend(
     axes
         `key=v1,v2,...` further engine settings to choose from, or other values of the two numbers.
     model, gpu
-        Presets that give step times and, for each setting, the KV pool that is left.
+        Presets that give step times and, for each setting, the KV pool that is left; of several GPUs as `4xh100`.
+    assume
+        Fields of `fastsim.presets.Deployment` that are not as assumed: `{"tensor_parallel": 4}`.
     percentile
         Of the SLO's terms: 50, 90, 95 or 99.
     seeds
@@ -74,8 +78,11 @@ def recommend(
     started = perf_counter()
     if seeds < 2:
         raise InputError(f"--seeds {seeds}, but at least 2 were expected: intervals are over seeds")
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers {workers}, but an integer of at least 1 was expected")
     read = spec if isinstance(spec, Spec) else load_spec(spec, sets)
-    space, hardware_notes = _space(read, axes, model, gpu)
+    hardware = hardware_of(model, gpu, read.base.engine.block_size, assume)
+    space, hardware_notes = _space(read, axes, hardware)
     terms = slo_terms(space.base, percentile)
     traffic = Traffic(space.base.workload)
     with Evaluator(workers=workers or available_cores()) as evaluator:
@@ -84,24 +91,38 @@ def recommend(
         answer = ask.answer(with_max_rate=with_max_rate, with_min_gpus=with_min_gpus)
         runs = trials.runs
     notes = (*hardware_notes, *space.notes, *_notes(traffic))
-    return Recommendation(**answer, terms=terms, runs=runs, seconds=perf_counter() - started, notes=notes)
+    return Recommendation(
+        **answer,
+        terms=terms,
+        runs=runs,
+        seconds=perf_counter() - started,
+        notes=notes,
+        hardware=hardware,
+        deployment=_deployment(space.base, hardware),
+    )
 
 
-def _space(spec: Spec, axes: Sequence[str], model: str | None, gpu: str | None) -> tuple[Space, tuple[str, ...]]:
+def _deployment(base: Config, hardware: Hardware | None) -> dict[str, Any]:
+    """Fields of `Deployment` that the step times rest on."""
+    if hardware is not None:
+        return dict(hardware.overrides)
+    preset = base.latency.preset
+    return {} if preset is None else {"tensor_parallel": gpus_of(preset)}
+
+
+def _space(spec: Spec, axes: Sequence[str], hardware: Hardware | None) -> tuple[Space, tuple[str, ...]]:
     """The settings of the spec; on hardware, with what its data sheets give for everything the spec leaves open."""
-    hardware = hardware_of(model, gpu, spec.base.engine.block_size)
     notes: tuple[str, ...] = ()
     if hardware is not None:
+        check_no_preset(spec.base)
         engine = spec.base.engine
         given = spec.settings
         found = hardware.settings(engine.max_num_seqs, engine.max_num_batched_tokens)
         missing = {key: value for key, value in found.items() if key not in given}
+        spec = Spec(spec.source, (Layer("--model", Path(), missing), *spec.layers))
+        notes = (f"step times of {hardware.name} are estimated from data sheets; fastsim calibrate fits them to a run",)
         if BLOCKS in given:
             hardware = None
-        spec = Spec(spec.source, (Layer("--model", Path(), missing), *spec.layers))
-        notes = (
-            f"step times of {model} on {gpu} are estimated from data sheets; fastsim calibrate fits them to a run",
-        )
     space = space_of(spec, axes, hardware)
     check_rules(space.base, spec.source)
     return space, notes

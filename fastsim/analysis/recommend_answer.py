@@ -1,11 +1,13 @@
 """What a recommendation says: the setting, what it was compared with, why, and what happens at the edge."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fastsim.analysis.recommend_flags import serve_flags
+from fastsim.analysis.recommend_flags import deployment_flags, serve_flags
+from fastsim.analysis.recommend_hardware import Hardware
 from fastsim.analysis.recommend_rate import MaxRate, Replicas
 from fastsim.analysis.recommend_slo import Interval, Outlook, Term
 from fastsim.analysis.recommend_space import BLOCKS, SEQS, TOKENS
@@ -86,6 +88,8 @@ class Recommendation:
     rate: MaxRate | None = None
     replicas: Replicas | None = None
     notes: tuple[str, ...] = field(default=())
+    hardware: Hardware | None = None
+    deployment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def meets(self) -> bool:
@@ -97,7 +101,7 @@ class Recommendation:
         """The command line's flags for `vllm serve`."""
         seqs, tokens = self.best.numbers
         flags, _ = serve_flags({SEQS: seqs, TOKENS: tokens} | self.best.settings)
-        return " ".join(flags)
+        return " ".join([*flags, *deployment_flags(self.deployment)])
 
     @property
     def binding(self) -> Relief | None:

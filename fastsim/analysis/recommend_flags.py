@@ -41,6 +41,19 @@ def serve_flags(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return flags, others
 
 
+def deployment_flags(deployment: Mapping[str, Any]) -> list[str]:
+    """Flags of `vllm serve` for what of a deployment is not vLLM's default."""
+    flags = []
+    gpus = deployment.get("tensor_parallel", 1)
+    if gpus > 1:
+        flags += ["--tensor-parallel-size", str(gpus)]
+    if "gpu_memory_utilization" in deployment:
+        flags += ["--gpu-memory-utilization", f"{deployment['gpu_memory_utilization']:g}"]
+    if deployment.get("kv_dtype") == "fp8":
+        flags += ["--kv-cache-dtype", "fp8"]
+    return flags
+
+
 def kv_safe_num_seqs(config: Config, workloads: Iterable[Workload]) -> int:
     """The largest max_num_seqs that can never preempt with these requests: that many of the longest fit at once.
 

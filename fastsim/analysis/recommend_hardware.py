@@ -1,24 +1,40 @@
 """A model on a GPU as recommendations need it: the KV pool depends on the two numbers that are looked for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from fastsim.config import Config
 from fastsim.errors import InputError
-from fastsim.presets import estimate, load_gpu, load_model
+from fastsim.presets import Estimate, deployed_on, estimate, load_gpu, load_model
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A preset or config.json of a model, a preset of a GPU, and the block size."""
+    """A preset or config.json of a model, a preset of a GPU, the block size, and what else is not as assumed.
+
+    `overrides` are fields of `Deployment` and their values, as `("tensor_parallel", 4)`.
+    """
 
     model: str
     gpu: str
     block_size: int = 16
+    overrides: tuple[tuple[str, Any], ...] = ()
+
+    def estimate(self, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
+        """What the data sheets give for these two numbers, and everything that is assumed."""
+        return _estimated(self, max_num_seqs, max_num_batched_tokens)
+
+    @property
+    def name(self) -> str:
+        """`llama-3.1-70b on 4 x h100`."""
+        count = dict(self.overrides).get("tensor_parallel", 1)
+        return f"{self.model} on {f'{count} x ' if count > 1 else ''}{self.gpu}"
 
     def settings(self, max_num_seqs: int, max_num_batched_tokens: int) -> dict[str, Any]:
         """Pool, longest request and step times that the data sheets give."""
-        return _estimated(self, max_num_seqs, max_num_batched_tokens)
+        return self.estimate(max_num_seqs, max_num_batched_tokens).settings()
 
     def blocks(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
         """KV blocks left beside the activations of such steps.
@@ -28,7 +44,7 @@ class Hardware:
         InputError
             When nothing is left.
         """
-        return int(self.settings(max_num_seqs, max_num_batched_tokens)["engine.num_gpu_blocks"])
+        return self.estimate(max_num_seqs, max_num_batched_tokens).num_gpu_blocks
 
 
 @cache
@@ -37,7 +53,7 @@ def _loaded(model: str, gpu: str) -> tuple[Any, Any]:
 
 
 @cache
-def _estimated(hardware: Hardware, max_num_seqs: int, max_num_batched_tokens: int) -> dict[str, Any]:
+def _estimated(hardware: Hardware, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
     model, gpu = _loaded(hardware.model, hardware.gpu)
     return estimate(
         model,
@@ -45,20 +61,39 @@ def _estimated(hardware: Hardware, max_num_seqs: int, max_num_batched_tokens: in
         block_size=hardware.block_size,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
-    ).settings()
+        **dict(hardware.overrides),
+    )
 
 
-def hardware_of(model: str | None, gpu: str | None, block_size: int) -> Hardware | None:
+def hardware_of(
+    model: str | None, gpu: str | None, block_size: int, overrides: Mapping[str, Any] | None = None
+) -> Hardware | None:
     """The hardware of `--model` and `--gpu`; None when neither is given.
 
     Raises
     ------
     InputError
-        When only one is given.
+        When only one is given, or `--gpu 4xh100` and the overrides differ in the number of GPUs.
     """
     if model is None and gpu is None:
         return None
     if model is None or gpu is None:
         given, other = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
         raise InputError(f"{given} {model or gpu} without {other}, but both or neither were expected")
-    return Hardware(model, gpu, block_size)
+    gpu, known = deployed_on(gpu, overrides or {})
+    return Hardware(model, gpu, block_size, tuple(sorted(known.items())))
+
+
+def check_no_preset(base: Config) -> None:
+    """Step times come from one place.
+
+    Raises
+    ------
+    InputError
+        When a model on a GPU is given beside `latency.preset`.
+    """
+    if base.latency.preset is not None:
+        raise InputError(
+            f"--model and --gpu with latency.preset = {base.latency.preset!r}, but one of them was expected: "
+            "both give step times"
+        )

@@ -7,12 +7,13 @@ from typing import Any
 
 import typer
 
+from fastsim.analysis.recommend_hardware import check_no_preset
 from fastsim.cli.spec import read_base
 from fastsim.cli.tables import wrapped
 from fastsim.config import KEYS, Config
 from fastsim.config.spec import parse_value
 from fastsim.errors import InputError
-from fastsim.presets import Deployment, Estimate, estimate, estimate_of, load_gpu, load_model
+from fastsim.presets import Deployment, Estimate, deployed_on, estimate, estimate_of, load_gpu, load_model
 
 GIVEN_BY_KEYS = ("block_size", "max_num_seqs", "max_num_batched_tokens")
 """What the estimate takes from the configuration."""
@@ -37,26 +38,47 @@ def preset_settings(
     InputError
         When only one of the two is given, one is unknown, an assumption is none, or the model does not fit.
     """
-    given = {"tensor_parallel": tensor_parallel, "gpu_memory_utilization": gpu_memory_utilization}
-    overrides = {name: value for name, value in given.items() if value is not None} | _assumed(assume)
+    overrides = overrides_of(model, gpu, assume, tensor_parallel, gpu_memory_utilization)
     if model is None and gpu is None:
-        if overrides:
-            raise InputError(
-                f"{', '.join(overrides)}: assumed of no hardware, but --model and --gpu were expected along with it"
-            )
         return list(sets)
     if model is None or gpu is None:
         named, other = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
         raise InputError(f"{named} {model or gpu} without {other}, but both or neither were expected")
-    engine = read_base(source, sets).engine
+    base = read_base(source, sets)
+    check_no_preset(base)
+    engine = base.engine
+    alone, overrides = deployed_on(gpu, overrides)
     plan = {name: getattr(engine, name) for name in GIVEN_BY_KEYS}
-    found = estimate(load_model(model), load_gpu(gpu), **(plan | overrides))
+    found = estimate(load_model(model), load_gpu(alone), **(plan | overrides))
     said = {text.partition("=")[0].strip() for text in sets}
     settings = {key: value for key, value in found.settings().items() if key not in said}
     print_assumptions(found, f"{model} on {gpu}")
     shown = ", ".join(f"{name} {value:,}" for name, value in plan.items())
     typer.echo(wrapped(f"  - {shown}: engine.* (--set)", 4), err=True)
     return [*(f"{key}={value}" for key, value in settings.items() if key in KEYS), *sets]
+
+
+def overrides_of(
+    model: str | None,
+    gpu: str | None,
+    assume: Sequence[str] = (),
+    tensor_parallel: int | None = None,
+    gpu_memory_utilization: float | None = None,
+) -> dict[str, Any]:
+    """Fields of `Deployment` that the options give otherwise.
+
+    Raises
+    ------
+    InputError
+        When an assumption is none, or there is no hardware to assume anything of.
+    """
+    given = {"tensor_parallel": tensor_parallel, "gpu_memory_utilization": gpu_memory_utilization}
+    overrides = {name: value for name, value in given.items() if value is not None} | _assumed(assume)
+    if overrides and model is None and gpu is None:
+        raise InputError(
+            f"{', '.join(overrides)}: assumed of no hardware, but --model and --gpu were expected along with it"
+        )
+    return overrides
 
 
 def print_preset(config: Config) -> None:

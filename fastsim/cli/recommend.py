@@ -25,7 +25,12 @@ def command(
     model: Annotated[
         str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="G", help="See --model.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="G", help="See --model; 4xh100: with tensor parallelism.")
+    ] = None,
+    tensor_parallel: options.TensorParallel = None,
+    gpu_memory_utilization: options.Utilization = None,
+    assume: options.Assume = None,
     vllm_version: options.VllmVersion = None,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file.")] = None,
     rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Poisson arrivals per second.")] = None,
@@ -57,7 +62,8 @@ def command(
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", help="Fresh seeds that confirm the answer.")] = 8,
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", help="Worker processes.", show_default="cores")
+        int | None,
+        typer.Option("--workers", metavar="N", parser=options.integer, help="Worker processes.", show_default="cores"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -68,6 +74,7 @@ def command(
     meets the SLO.
     """
     from fastsim.analysis.recommend import recommend
+    from fastsim.cli.hardware import overrides_of, print_assumptions
     from fastsim.errors import InputError
 
     if price is not None and not price > 0:
@@ -87,12 +94,15 @@ def command(
         axes or [],
         model=model,
         gpu=gpu,
+        assume=overrides_of(model, gpu, assume or [], tensor_parallel, gpu_memory_utilization),
         percentile=percentile,
         seeds=seeds,
         with_max_rate=with_max_rate,
         with_min_gpus=with_min_gpus,
         workers=workers,
     )
+    if found.hardware is not None:
+        print_assumptions(found.hardware.estimate(*found.best.numbers), found.hardware.name)
     if as_json:
         import json
 

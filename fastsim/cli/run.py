@@ -30,7 +30,9 @@ def command(
     model: Annotated[
         str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="G", help="See --model.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="G", help="See --model; 4xh100: with tensor parallelism.")
+    ] = None,
     tensor_parallel: options.TensorParallel = None,
     gpu_memory_utilization: options.Utilization = None,
     assume: options.Assume = None,

@@ -45,7 +45,8 @@ ENGINE_RULES = (
     Rule(
         ("engine.num_gpu_blocks",),
         lambda blocks: blocks is not None,
-        "engine.num_gpu_blocks is missing, but the number of KV blocks was expected (vLLM prints it at start-up)",
+        "engine.num_gpu_blocks is missing, but the number of KV blocks was expected (vLLM prints it at start-up, "
+        "and --model with --gpu estimate it)",
     ),
     Rule(
         ("engine.name", "engine.num_gpu_blocks"),

@@ -4,7 +4,7 @@
 >>> estimate(load_model("llama-3.1-8b"), load_gpu("h100")).settings()
 """
 
-from fastsim.presets.deployed import coefficients, estimate_of
+from fastsim.presets.deployed import coefficients, deployed_on, estimate_of, gpus_of
 from fastsim.presets.estimate import Deployment, Estimate, estimate
 from fastsim.presets.gpu import Gpu, gpu_names, load_gpu
 from fastsim.presets.model import Model, load_model, model_names
@@ -15,9 +15,11 @@ __all__ = [
     "Gpu",
     "Model",
     "coefficients",
+    "deployed_on",
     "estimate",
     "estimate_of",
     "gpu_names",
+    "gpus_of",
     "load_gpu",
     "load_model",
     "model_names",

@@ -1,7 +1,9 @@
 """`MODEL@GPU`: a preset by one name, as `latency.preset` gives it."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from fastsim.errors import InputError, suggestion
 from fastsim.presets.estimate import Estimate, estimate
@@ -9,6 +11,31 @@ from fastsim.presets.gpu import gpu_names, load_gpu
 from fastsim.presets.model import load_model, model_names
 
 NAME = re.compile(r"(?P<model>[^@]+)@(?:(?P<gpus>\d{1,3})x)?(?P<gpu>[^@]+)")
+SEVERAL = re.compile(r"(?P<gpus>\d{1,3})x(?P<gpu>.+)")
+
+
+def deployed_on(gpu: str, overrides: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The GPU of `4xh100`, and the overrides of a deployment with the tensor parallelism that this stands for.
+
+    Raises
+    ------
+    InputError
+        When the overrides say another tensor parallelism.
+    """
+    match = SEVERAL.fullmatch(gpu)
+    if match is None:
+        return gpu, dict(overrides)
+    count = int(match["gpus"])
+    other = overrides.get("tensor_parallel", count)
+    if other != count:
+        raise InputError(f"--gpu {gpu} with tensor_parallel = {other}, but one number of GPUs was expected")
+    return match["gpu"], {**overrides, "tensor_parallel": count}
+
+
+def gpus_of(name: str) -> int:
+    """How many GPUs a preset by name stands for: 4 of `llama-3.1-70b@4xh100`."""
+    match = NAME.fullmatch(name)
+    return int(match["gpus"] or 1) if match is not None else 1
 
 
 @cache
