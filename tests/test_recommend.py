@@ -109,6 +109,9 @@ def test_nothing_that_was_tried_beside_it_is_better(found: fastsim.Recommendatio
     assert found.meets
     for option in (found.runner_up, found.current, found.kv_safe):
         assert option is None or option.outlook.worth <= found.best.outlook.worth / 0.99
+    told = [note for note in found.notes if note.startswith("settings within 1 % of the best are told apart by what ")]
+    assert len(told) == 1
+    assert "at 1.2 times the traffic" in told[0]
     names = [name for name, _ in found.risks]
     assert names[0] == "as given"
     by_name = dict(found.risks)
@@ -122,7 +125,7 @@ def test_of_settings_that_are_alike_the_one_that_lasts_is_chosen() -> None:
     choice = choose(space, trials, traffic, fresh)
     alike = [each for each in choice.tried if each.outlook.worth >= 0.99 * choice.tried[0].outlook.worth]
     assert choice.best is alike[0]
-    assert len(alike) > 1
+    assert choice.alike == len(alike) > 1
     more = trials.outlooks([each.config for each in alike], traffic.scaled(rate=1.2), fresh[:2])
     assert more[0].rank == max(each.rank for each in more)
     most = max(each.outlook.worth for each in choice.tried)
@@ -296,6 +299,20 @@ def test_where_nothing_will_do_it_says_so_first_and_what_would() -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     never = fastsim.recommend(spec_of(slo={"tpot_ms": 1.0}), seeds=2, workers=1)
     assert "it is met at no rate" in recommendation_text(never)
+
+
+def test_where_nothing_completes_it_says_so_and_nothing_is_met(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--axis", f"{SEQS}=4,8", "--axis", f"{TOKENS}=512,1024", "--seeds", "2", "--workers", "1"]
+    short = ["--set", "engine.num_gpu_blocks=500", "--set", "run.horizon_s=0.5", "--set", "workload.num_requests=5"]
+    for slo in ([], ["--ttft-ms", "500"], ["--tpot-ms", "50"]):
+        code, out, _ = cli(capsys, *short, *few, *slo)
+        assert code == 1
+        assert out.splitlines()[0] == "Nothing completes within run.horizon_s = 0.5 s: lengthen it."
+        assert "meets" not in out
+    code, out, _ = cli(capsys, *short, *few, "--json")
+    answer = json.loads(out)
+    assert not answer["meets_slo"]
+    assert not answer["best"]["meets"]
 
 
 def test_a_long_command_is_continued_as_a_shell_does(found: fastsim.Recommendation) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from fastsim.analysis.evaluate import Evaluator
 from fastsim.analysis.loads import LoadPlan
 from fastsim.analysis.recommend_answer import Option, Recommendation
-from fastsim.analysis.recommend_choice import choose, option
+from fastsim.analysis.recommend_choice import ALIKE, MORE_TRAFFIC, Choice, choose, option
 from fastsim.analysis.recommend_flags import kv_safe_num_seqs
 from fastsim.analysis.recommend_hardware import Hardware, check_no_preset, hardware_of
 from fastsim.analysis.recommend_rate import max_rate, min_replicas
@@ -88,15 +88,15 @@ def recommend(
     with Evaluator(workers=workers or available_cores()) as evaluator:
         trials = Trials(evaluator, terms)
         ask = _Question(space, trials, traffic, range(FRESH, FRESH + seeds))
-        answer = ask.answer(with_max_rate=with_max_rate, with_min_gpus=with_min_gpus)
+        choice = choose(space, trials, traffic, ask.fresh)
+        answer = ask.answer(choice, with_max_rate=with_max_rate, with_min_gpus=with_min_gpus)
         runs = trials.runs
-    notes = (*hardware_notes, *space.notes, *_notes(traffic))
     return Recommendation(
         **answer,
         terms=terms,
         runs=runs,
         seconds=perf_counter() - started,
-        notes=notes,
+        notes=(*hardware_notes, *space.notes, *_notes(traffic), *_told_apart(choice)),
         hardware=hardware,
         deployment=_deployment(space.base, hardware),
     )
@@ -137,9 +137,8 @@ class _Question:
         self.traffic = traffic
         self.fresh = fresh
 
-    def answer(self, *, with_max_rate: bool, with_min_gpus: bool) -> dict[str, Any]:
+    def answer(self, choice: Choice, *, with_max_rate: bool, with_min_gpus: bool) -> dict[str, Any]:
         """The fields of a recommendation that come from simulations."""
-        choice = choose(self.space, self.trials, self.traffic, self.fresh)
         best = choice.best
         safe_seqs = kv_safe_num_seqs(best.config, self._workloads())
         safe = self._other({**best.settings, SEQS: safe_seqs}, best) if safe_seqs >= 1 else None
@@ -162,6 +161,8 @@ class _Question:
 
     def _capacity(self, best: Option, with_max_rate: bool, with_min_gpus: bool) -> dict[str, Any]:
         """Highest rate and replicas: when asked for, and when nothing meets the SLO, as what would be needed."""
+        if not best.outlook.serves:
+            return {"rate": None, "replicas": None}
         asked = (self.space, self.trials, self.traffic, best.config, self.fresh)
         needed = not best.outlook.meets
         has_rate = self.traffic.rate_per_s is not None
@@ -190,6 +191,15 @@ def _notes(traffic: Traffic) -> tuple[str, ...]:
     if traffic.workload.trace is None:
         return ()
     return ("a trace happened once: its other seeds exchange lengths among 64 neighbours, arrival times stay",)
+
+
+def _told_apart(choice: Choice) -> tuple[str, ...]:
+    if choice.alike == 1:
+        return ()
+    return (
+        f"settings within {100 * ALIKE:g} % of the best are told apart by what they do at {MORE_TRAFFIC:g} times the "
+        f"traffic (here {choice.alike})",
+    )
 
 
 __all__ = ["Recommendation", "recommend"]

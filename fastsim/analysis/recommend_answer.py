@@ -93,7 +93,7 @@ class Recommendation:
 
     @property
     def meets(self) -> bool:
-        """Whether any setting that was tried meets the SLO."""
+        """Whether any setting that was tried meets the SLO; where nothing completes, none does."""
         return self.best.outlook.meets
 
     @property

@@ -22,12 +22,16 @@ MORE_TRAFFIC = 1.2
 
 @dataclass(frozen=True)
 class Choice:
-    """The setting chosen, all that were confirmed (the chosen one first), the spec's own among them, the search."""
+    """The setting chosen, all that were confirmed (the chosen one first), the spec's own among them, the search.
+
+    `alike` settings were worth within ALIKE of the best, the chosen one among them.
+    """
 
     best: Option
     tried: list[Option]
     current: Option | None
     found: Found
+    alike: int = 1
 
 
 def choose(space: Space, trials: Trials, traffic: Traffic, fresh: Sequence[int]) -> Choice:
@@ -51,8 +55,9 @@ def choose(space: Space, trials: Trials, traffic: Traffic, fresh: Sequence[int])
     current = options[-1]
     tried = list({each.config: each for each in options if each is not None}.values())
     tried.sort(key=lambda each: each.outlook.rank, reverse=True)
-    best = _most_lasting(trials, traffic, fresh, tried)
-    return Choice(best, [best, *(each for each in tried if each is not best)], current, found)
+    alike = _alike(tried)
+    best = alike[0] if len(alike) == 1 else _most_lasting(trials, traffic, fresh, alike)
+    return Choice(best, [best, *(each for each in tried if each is not best)], current, found, len(alike))
 
 
 def option(
@@ -84,14 +89,16 @@ def _roomy(space: Space, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**settings, SEQS: min(values, key=lambda value: abs(float(np.log(value / (2 * now)))))}
 
 
-def _most_lasting(trials: Trials, traffic: Traffic, fresh: Sequence[int], tried: Sequence[Option]) -> Option:
-    """Of the settings that are worth as much as the best, the one that is worth most under more traffic."""
+def _alike(tried: Sequence[Option]) -> list[Option]:
+    """The best and those that are worth as much; where nothing meets the SLO, the best alone."""
     best = tried[0].outlook
-    alike = [
-        each for each in tried if each.outlook.meets == best.meets and each.outlook.worth >= (1 - ALIKE) * best.worth
-    ]
-    if len(alike) == 1 or not best.meets:
-        return tried[0]
+    if not best.meets:
+        return [tried[0]]
+    return [each for each in tried if each.outlook.meets and each.outlook.worth >= (1 - ALIKE) * best.worth]
+
+
+def _most_lasting(trials: Trials, traffic: Traffic, fresh: Sequence[int], alike: Sequence[Option]) -> Option:
+    """Of settings that are worth the same, the one that is worth most under more traffic."""
     few = fresh[: max(len(fresh) // 2, 2)]
     more = trials.outlooks([each.config for each in alike], traffic.scaled(rate=MORE_TRAFFIC), few)
     return alike[max(range(len(alike)), key=lambda k: more[k].rank)]

@@ -115,6 +115,7 @@ SHOWN = (
     "goodput_share",
     "num_requests",
     "unservable",
+    "completed",
     "unloaded_e2e_mean_ms",
 )
 
@@ -175,8 +176,13 @@ class Outlook:
 
     @property
     def meets(self) -> bool:
-        """Whether the SLO is met: no mean margin is negative."""
-        return not self.terms or self.worst_margin >= 0
+        """Whether the SLO is met: something completes, and no mean margin is negative."""
+        return self.serves and (not self.terms or self.worst_margin >= 0)
+
+    @property
+    def serves(self) -> bool:
+        """Whether any request completes in any seed."""
+        return self.means["completed"] > 0
 
     @property
     def sure(self) -> bool:

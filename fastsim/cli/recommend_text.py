@@ -18,9 +18,21 @@ MOST = 10.0
 
 def recommendation_text(found: "Recommendation", price: float | None = None) -> str:
     """Everything, in lines of at most 80 characters; `price` is what a replica's GPUs cost an hour."""
+    if not found.best.outlook.serves:
+        return f"{wrapped(_nothing(found))}\n\n{_notes(found)}"
     parts = [_answer(found), _price(found, price), _terms(found), _why(found), _edge(found), _beside(found)]
     parts += [_rate(found, price), _replicas(found, price), _notes(found)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _nothing(found: "Recommendation") -> str:
+    """What ended the runs before anything completed."""
+    run, means = found.best.config.run, found.best.outlook.means
+    if means["unservable"] >= means["num_requests"]:
+        return "Nothing completes with any setting: no request can ever fit (fastsim check says why)."
+    if run.horizon_s is not None:
+        return f"Nothing completes within run.horizon_s = {run.horizon_s:g} s: lengthen it."
+    return "Nothing completes with any setting: fastsim run says what becomes of the requests."
 
 
 def _answer(found: "Recommendation") -> str:
