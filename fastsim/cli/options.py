@@ -47,11 +47,23 @@ Assume = Annotated[
 
 
 def with_version(sets: list[str] | None, version: str | None) -> list[str]:
-    """Settings for `--set`, those first that a vLLM version stands for; what `--set` says itself is left out."""
+    """Settings for `--set`, those first that a vLLM version stands for; what `--set` says itself is left out.
+
+    Raises
+    ------
+    InputError
+        When there is no such version, or `--set` names an engine that is not vLLM's.
+    """
     if version is None:
         return list(sets or [])
     from fastsim.config import version_settings
+    from fastsim.config.spec import parse_value
+    from fastsim.errors import InputError
 
-    said = {text.partition("=")[0].strip() for text in sets or []}
-    settings = {key: str(value).lower() for key, value in version_settings(version).items() if key not in said}
+    said = {name.strip(): value for name, _, value in (text.partition("=") for text in sets or [])}
+    release = version_settings(version)
+    engine = parse_value(said.get("engine.name", release["engine.name"]))
+    if not str(engine).startswith("vllm-0"):
+        raise InputError(f"--vllm-version {version} with --set engine.name={engine}, but one of them was expected")
+    settings = {key: str(value).lower() for key, value in release.items() if key not in said}
     return [*(f"{key}={value}" for key, value in settings.items()), *(sets or [])]
