@@ -112,6 +112,18 @@ def test_run_prints_the_verdict_first(fastsim):
     assert re.fullmatch(r"vllm-0.33.0: kernel [\d.]+ ms, [\d.]+ s in all", lines[-1])
 
 
+def test_run_says_what_ended_too_soon(fastsim):
+    code, output, _ = fastsim("run", *SMALL, "--set", "run.horizon_s=0.5")
+    assert code == 0
+    assert "note: no request completed before the end of the run (run.horizon_s = 0.5)" in output
+    lengths = ["workload.prompt.dist=constant", "workload.prompt.mean=100", "workload.output.dist=constant"]
+    sets = [word for text in [*lengths, "workload.output.mean=50"] for word in ("--set", text)]
+    code, output, _ = fastsim("run", *SMALL, *sets, "--set", "engine.max_model_len=149")
+    assert "note: 20 of 20 outputs end at engine.max_model_len = 149 tokens" in " ".join(output.split())
+    code, output, _ = fastsim("run", *SMALL, *sets, "--set", "engine.max_model_len=150")
+    assert "outputs end at" not in output
+
+
 def test_run_as_json_has_every_column(fastsim):
     code, output, _ = fastsim("run", *SMALL, "--json", "--repeat", 3)
     assert code == 0
@@ -305,6 +317,11 @@ def write(path, text):
 
 
 BAD = {
+    "run alone": (["run"], "nothing to run: a spec, or --model and --gpu, was expected"),
+    "two engines": (
+        ["run", *SMALL, "--set", "engine.name=blis", "--vllm-version", "0.19.0"],
+        "--vllm-version 0.19.0 with --set engine.name=blis, but one of them was expected",
+    ),
     "no such verb": (["fly"], "fly"),
     "no such option": (["run", "--fly"], "--fly"),
     "option without value": (["run", "--set"], "--set"),

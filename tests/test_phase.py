@@ -377,6 +377,15 @@ def test_the_command(spec_file, capsys):
     assert again.labels.tolist() == found["labels"]
 
 
+def test_runs_that_end_before_anything_completes_are_counted():
+    axes = ("engine.max_num_seqs=2,20", f"{BLOCKS}=100,300")
+    spec = {"engine": SPEC["engine"], "workload": SPEC["workload"]}
+    short = phase(spec | {"run": {"horizon_s": 0.5}}, *axes, seeds=1)
+    assert short.nothing_done == short.runs == 4
+    assert "In 4 of 4 runs no request completed before the end of the run" in phase_text(short)
+    assert phase(spec, *axes, seeds=1).nothing_done == 0
+
+
 def test_seeds_that_change_nothing_are_named():
     still = {"engine": SPEC["engine"], "workload": SPEC["workload"] | {"arrival": {"kind": "all_at_once"}}}
     still["workload"]["output"] = {"dist": "constant", "mean": 300}

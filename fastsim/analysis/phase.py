@@ -54,6 +54,8 @@ class PhaseMap:
         Axes of the spec that were left at their base values.
     seeds_alike
         Whether all seeds gave the same requests, as those of a trace are.
+    nothing_done
+        Runs that their horizon ended before any request completed.
     """
 
     x: PhaseAxis
@@ -69,6 +71,7 @@ class PhaseMap:
     strides: tuple[int, int]
     at_base: tuple[str, ...]
     seeds_alike: bool
+    nothing_done: int = 0
 
     @property
     def disagrees(self) -> npt.NDArray[np.bool_]:
@@ -158,6 +161,7 @@ def phase(
         (rows, columns),
         tuple(at_base),
         seeds > 1 and cells.alike,
+        cells.nothing_done,
     )
 
 
@@ -181,6 +185,7 @@ class _Cells:
         self._strides = np.array([strides[names[0]], strides[names[1]], strides[SEED]])
         self.agreement = np.full(shape, np.nan)
         self.alike = True
+        self.nothing_done = 0
 
     def evaluate(self, cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The class that most seeds of each cell are of, and whether not many more are."""
@@ -190,6 +195,8 @@ class _Cells:
         codes = np.empty(indices.size, np.int64)
         rows = self._evaluator.rows(indices.ravel()[order])
         codes[order] = self._classes.code(rows)
+        ended = (pl.col("stop").cast(pl.String) == "horizon") & (pl.col("completed") == 0)
+        self.nothing_done += int(rows.select(ended.sum()).item())
         workloads = np.empty(indices.size, np.int64)
         workloads[order] = rows["workload_id"].rank("dense").to_numpy()
         self.alike &= bool((np.ptp(workloads.reshape(indices.shape), axis=1) == 0).all())

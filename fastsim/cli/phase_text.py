@@ -182,6 +182,11 @@ def _notes(found: PhaseMap) -> list[str]:
         )
     if found.seeds_alike and not found.disagrees.any():
         notes.append("All seeds give the same requests: --seeds 1 says the same with fewer runs.")
+    if found.nothing_done:
+        notes.append(
+            f"In {found.nothing_done:,} of {found.runs:,} runs no request completed before the end of the run "
+            "(run.horizon_s): lengthen it."
+        )
     if found.at_base:
         notes.append(f"Left at the base configuration's value: {', '.join(found.at_base)}.")
     return notes

@@ -10,6 +10,7 @@ from fastsim.cli import options
 if TYPE_CHECKING:
     from fastsim.config import Config
     from fastsim.simulation import Result
+    from fastsim.workload import Workload
 
 
 def command(
@@ -122,7 +123,8 @@ def command(
         typer.echo(f"note: {note}", err=True)
     if workload.report.unusable:
         typer.echo(f"note: {unusable_rows(workload.report)}", err=True)
-    text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started)
+    cut = outputs_cut(config, workload)
+    text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started, cut)
     if workload.request_class is not None:
         from fastsim.cli.classes import classes_text
 
@@ -135,6 +137,15 @@ def command(
     return 0
 
 
+def outputs_cut(config: "Config", workload: "Workload") -> int:
+    """How many outputs vLLM ends at max_model_len; requests whose prompt leaves no room are not served at all."""
+    if not config.engine.name.startswith("vllm-0"):
+        return 0
+    limit = config.engine.max_model_len
+    total = workload.prompt_tokens.astype("int64") + workload.output_tokens
+    return int(((workload.prompt_tokens < limit) & (total > limit)).sum())
+
+
 def choose_config(source: Path | None, config_id: int | None, settings: list[str]) -> "Config":
     """The configuration that a spec, a folder or settings alone stand for."""
     from fastsim.cli.spec import read_grid
@@ -144,6 +155,8 @@ def choose_config(source: Path | None, config_id: int | None, settings: list[str
     if source is None:
         if config_id is not None:
             raise InputError(f"--config-id {config_id} without a spec, but a spec or a sweep's folder was expected")
+        if not settings:
+            raise InputError("nothing to run: a spec, or --model and --gpu, was expected")
         return load_config(None, settings)
     if source.is_dir() and config_id is None:
         raise InputError(

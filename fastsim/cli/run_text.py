@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "queue_time": "queue time"}
 
 
-def run_text(config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float) -> str:
-    """Everything `fastsim run` prints."""
+def run_text(config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float, cut: int = 0) -> str:
+    """Everything `fastsim run` prints; `cut` outputs end at max_model_len."""
     lines = [
         wrapped(f"{metrics['verdict']}: {reason(metrics)}"),
-        *warnings(config, metrics),
+        *warnings(config, metrics, cut),
         "",
         _latencies(metrics),
         "",
@@ -54,9 +54,19 @@ def reason(metrics: dict[str, Any]) -> str:
     return f"{done}, {percent(m['recomputed_share'])} of tokens recomputed"
 
 
-def warnings(config: "Config", metrics: dict[str, Any]) -> list[str]:
-    """What else to know: requests that cannot fit, and a max_num_seqs that the KV cache cannot hold."""
+def warnings(config: "Config", metrics: dict[str, Any], cut: int = 0) -> list[str]:
+    """What else to know: a run that ended too soon, outputs that are cut, more requests than the KV cache holds."""
     lines = []
+    horizon_s = config.run.horizon_s
+    if metrics["completed"] == 0 and metrics["stop"] == "horizon" and horizon_s is not None:
+        text = f"note: no request completed before the end of the run (run.horizon_s = {horizon_s:g})"
+        lines.append(wrapped(text, indent=6))
+    if cut:
+        text = (
+            f"note: {number(cut)} of {number(metrics['num_requests'])} outputs end at engine.max_model_len = "
+            f"{config.engine.max_model_len:,} tokens, prompt included, before their own length"
+        )
+        lines.append(wrapped(text, indent=6))
     safe, seqs = metrics["kv_safe_num_seqs"], config.engine.max_num_seqs
     if safe is not None and seqs > safe:
         blocks = number(metrics["usable_blocks"])
