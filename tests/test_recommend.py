@@ -315,6 +315,19 @@ def test_where_nothing_completes_it_says_so_and_nothing_is_met(capsys: pytest.Ca
     assert not answer["best"]["meets"]
 
 
+def test_what_can_never_fit_and_a_load_that_was_not_given_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--axis", f"{SEQS}=4,8", "--axis", f"{TOKENS}=512,1024", "--seeds", "2", "--workers", "1", "--json"]
+    long = ["--set", "engine.max_model_len=1000", "--set", "engine.num_gpu_blocks=500", "--prompt-tokens", "900"]
+    load = ["--output-tokens", "20", "--set", "workload.num_requests=30"]
+    (note,) = (text for text in json.loads(cli(capsys, *long, *load, *few)[1])["notes"] if "can never fit" in text)
+    assert re.match(r"[\d.]+ of 30 requests, on average over the seeds, can never fit and count as missed", note)
+    hardware = ["--model", "llama-3.1-8b", "--gpu", "h100", "--set", "run.horizon_s=1"]
+    assert json.loads(cli(capsys, *hardware, *few)[1])["notes"][0] == (
+        "no load given: 300 requests at 10/s, prompts of ~300, outputs of ~3,400 tokens (the defaults)"
+    )
+    assert "no load given" not in cli(capsys, *hardware, *load, *few)[1]
+
+
 def test_a_long_command_is_continued_as_a_shell_does(found: fastsim.Recommendation) -> None:
     more = {"engine.watermark": 0.05, "engine.block_size": 16, "engine.enable_prefix_caching": True}
     best = replace(found.best, settings={**found.best.settings, **more})

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fastsim.config import WorkloadConfig
-from fastsim.workload import Workload, WorkloadPlan
+from fastsim.config import Spec, WorkloadConfig
+from fastsim.workload import Workload, WorkloadPlan, build_workload
 
 WINDOW_REQUESTS = 64
 """Lengths are exchanged among so many neighbours in order of arrival, so that trends and shared prefixes stay."""
@@ -64,6 +64,18 @@ class LoadPlan:
                 self._loads.popitem(last=False)
         self._loads.move_to_end(load)
         return self._loads[load]
+
+
+def default_load_note(spec: Spec) -> str | None:
+    """What the requests are where a spec says nothing of them, in a sentence; None where it does."""
+    if any(key.startswith("workload.") for key in spec.settings):
+        return None
+    workload = build_workload(spec.base.workload)
+    prompt, output = (float(f"{lengths.mean():.2g}") for lengths in (workload.prompt_tokens, workload.output_tokens))
+    return (
+        f"no load given: {workload.num_requests:,} requests at {spec.base.workload.arrival.rate_per_s:g}/s, "
+        f"prompts of ~{prompt:,.0f}, outputs of ~{output:,.0f} tokens (the defaults)"
+    )
 
 
 def changed(workload: Workload, load: Load) -> Workload:

@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import Any
 
 from fastsim.analysis.evaluate import Evaluator
-from fastsim.analysis.loads import LoadPlan
+from fastsim.analysis.loads import LoadPlan, default_load_note
+from fastsim.analysis.numbers import number
 from fastsim.analysis.recommend_answer import Option, Recommendation
 from fastsim.analysis.recommend_choice import ALIKE, MORE_TRAFFIC, Choice, choose, option
 from fastsim.analysis.recommend_flags import kv_safe_num_seqs
@@ -96,7 +97,14 @@ def recommend(
         terms=terms,
         runs=runs,
         seconds=perf_counter() - started,
-        notes=(*hardware_notes, *space.notes, *_notes(traffic), *_told_apart(choice)),
+        notes=(
+            *_no_load(read, hardware),
+            *hardware_notes,
+            *space.notes,
+            *_notes(traffic),
+            *_unservable(choice.best.outlook),
+            *_told_apart(choice),
+        ),
         hardware=hardware,
         deployment=_deployment(space.base, hardware),
     )
@@ -191,6 +199,21 @@ def _notes(traffic: Traffic) -> tuple[str, ...]:
     if traffic.workload.trace is None:
         return ()
     return ("a trace happened once: its other seeds exchange lengths among 64 neighbours, arrival times stay",)
+
+
+def _no_load(spec: Spec, hardware: Hardware | None) -> tuple[str, ...]:
+    note = None if hardware is None else default_load_note(spec)
+    return () if note is None else (note,)
+
+
+def _unservable(outlook: Outlook) -> tuple[str, ...]:
+    unservable, count = outlook.means["unservable"], outlook.means["num_requests"]
+    if unservable == 0:
+        return ()
+    return (
+        f"{number(unservable)} of {number(count)} requests, on average over the seeds, can never fit and count as "
+        "missed: fastsim run says how many, fastsim check why",
+    )
 
 
 def _told_apart(choice: Choice) -> tuple[str, ...]:

@@ -249,9 +249,6 @@ def _cost_there(outlook: "Outlook", price: float | None) -> str:
 
 def _notes(found: "Recommendation") -> str:
     lines = [f"note: {note}" for note in found.notes]
-    unservable = found.best.outlook.means["unservable"]
-    if unservable > 0:
-        lines.append(f"note: {unservable:.0f} requests can never fit and count as missed: `fastsim check` names them")
     if found.meets and found.best.outlook.sure is False:
         lines.append("note: a margin's interval includes 0; --seeds 32 would tell, or a tighter SLO leave room")
     lines.append(

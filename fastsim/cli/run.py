@@ -85,6 +85,8 @@ def command(
     )
     config = choose_config(source, config_id, settings)
     print_preset(config)
+    if model is not None and config_id is None:
+        note_default_load(source, settings)
     if beside is not None:
         from fastsim.analysis.blis_metrics import lay_beside, read_blis_metrics
 
@@ -135,6 +137,17 @@ def command(
         text = f"{beside_text(lay_beside(theirs, result.metrics), config.engine.name, beside)}\n\n{text}"
     typer.echo(text)
     return 0
+
+
+def note_default_load(source: Path | None, settings: list[str]) -> None:
+    """Say on stderr what the requests are, where neither spec nor settings do."""
+    from fastsim.analysis.loads import default_load_note
+    from fastsim.cli.tables import wrapped
+    from fastsim.config import load_spec
+
+    note = default_load_note(load_spec(source, settings))
+    if note is not None:
+        typer.echo(wrapped(f"note: {note}"), err=True)
 
 
 def outputs_cut(config: "Config", workload: "Workload") -> int:
