@@ -126,7 +126,15 @@ def test_nothing_of_a_spec_becomes_markup(tmp_path):
 @pytest.mark.parametrize(
     ("table", "options", "words"),
     [
-        ({}, {}, ["No axis has more than one value, so there is nothing to map.", "There is one seed"]),
+        (
+            {},
+            {},
+            [
+                "No axis has more than one value, so there is nothing to map.",
+                "There is one seed",
+                "not for a trace, which no seed changes",
+            ],
+        ),
         ({"sweep": {"seeds": 5}}, {}, ["5</dd>", "over seeds"]),
         (
             {"sweep": {"axes": {"engine.max_num_seqs": [8, 16]}}},
