@@ -177,6 +177,16 @@ def test_the_command_answers_first_and_fits(folder, capsys, options):
     assert isinstance(json.loads(out), list)
 
 
+def test_loads_that_a_front_mixes_are_named(folder, capsys):
+    says = "Loads are mixed"
+    rate = "workload.arrival.rate_per_s"
+    for options in ([], ["--by", "engine.max_num_seqs"]):
+        out = " ".join(run(capsys, "compare", folder, "--pareto", ",".join(AIMS), *options)[1].split())
+        assert out.endswith(f"{says}: {rate} has several values; --for-each {rate} gives a front for each.")
+    out = run(capsys, "compare", folder, "--pareto", ",".join(AIMS), "--for-each", rate)[1]
+    assert says not in out
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from fastsim.analysis.compare_metrics import better, null_is_infinite
 from fastsim.analysis.compare_rows import SEED, Rows, Table, check_axes, read_rows
 from fastsim.analysis.cost import Price
 from fastsim.errors import InputError
+from fastsim.store.scan import scan
 
 RESAMPLES = 500
 _AIM = re.compile(r"\s*(?:(least|most)\s+)?(\S+)\s*")
@@ -106,6 +108,18 @@ def pareto(
     settings = _per_seed(table, axes, list(for_each))
     groups = settings.partition_by(list(for_each), maintain_order=True) if for_each else [settings]
     return pl.concat([_judged(group, aims) for group in groups])
+
+
+def mixed_loads(rows: Rows, for_each: Sequence[str] = ()) -> list[str]:
+    """The axes of traffic, `workload.*`, that have several values in the rows and none of their own front."""
+    frame = scan(rows) if isinstance(rows, str | Path) else rows.lazy()
+    names = [
+        name
+        for name in frame.collect_schema().names()
+        if name.startswith("workload.") and name not in (SEED, *for_each)
+    ]
+    counts = frame.select(pl.col(name).n_unique() for name in names).collect()
+    return [name for name in names if counts[name].item() > 1]
 
 
 def _per_seed(table: Table, axes: list[str], for_each: list[str]) -> pl.DataFrame:

@@ -85,12 +85,12 @@ def command(
     apart = for_each or []
     if aims is not None:
         _refuse_beside_pareto({"--metric": metrics, "--with": other, "--baseline": baseline})
-        from fastsim.analysis.compare_pareto import pareto, read_aims
+        from fastsim.analysis.compare_pareto import mixed_loads, pareto, read_aims
         from fastsim.cli.compare_pareto import pareto_text
 
         parsed = read_aims(aims.split(","))
         table = pareto(folder, parsed, by or [], apart, price)
-        text = "" if as_json else pareto_text(table, parsed, apart)
+        text = "" if as_json else pareto_text(table, parsed, apart, mixed_loads(folder, apart))
     elif by is None or len(by) > 1:
         raise InputError("fastsim compare: one --by AXIS was expected (several, or none, only with --pareto M1,M2)")
     elif other is not None:

@@ -13,8 +13,8 @@ NEAR_SHARE = 0.05
 """A setting that is on the front in this share of the resamples might be on it with other seeds."""
 
 
-def pareto_text(table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str]) -> str:
-    """The answer in a sentence, the front, and what might be on it too."""
+def pareto_text(table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str], loads: Sequence[str] = ()) -> str:
+    """The answer in a sentence, the front, and what might be on it too; `loads` are the axes of traffic it mixes."""
     from fastsim.cli.tables import wrapped
 
     axes = _shown_axes(table, aims, for_each)
@@ -26,9 +26,10 @@ def pareto_text(table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str
         parts += ["", wrapped(f"Not on it, but in {100 * NEAR_SHARE:.0f} % or more of the resamples of the seeds:")]
         parts.append(_table(near, axes, aims))
     parts += ["", wrapped(_note(table))]
-    traffic = [name for name in axes if name.startswith("workload.") and name not in for_each]
-    if traffic:
-        parts.append(wrapped(f"Traffic is among the settings; --for-each {traffic[0]} gives a front for each value."))
+    if loads:
+        several = f"{', '.join(loads)} {'has' if len(loads) == 1 else 'have'} several values"
+        split = " ".join(f"--for-each {name}" for name in loads)
+        parts.append(wrapped(f"Loads are mixed: {several}; {split} gives a front for each."))
     return "\n".join(parts)
 
 
@@ -86,7 +87,8 @@ def _share(row: dict[str, Any]) -> str:
 
 def _note(table: "pl.DataFrame") -> str:
     if table["front_share"].null_count() == table.height:
-        return "One seed: how sure the front is cannot be said; sweep.seeds = 30 would say it."
+        more = "sweep.seeds = 30 would say it (not for a trace, which no seed changes)"
+        return f"One seed: how sure the front is cannot be said; {more}."
     return (
         "Means over seeds (inf: a percentile among requests that never got there). The share says in how many of 500 "
         "resamples of the seeds a setting is on the front: near 100 % it is sure, below it depends on the seeds."
