@@ -32,7 +32,7 @@ def test_show(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run("show", str(bad))
     out = capsys.readouterr().out
     assert "3 rows, 2 requests" in out
-    assert "1 rows cannot be used: output_tokens of 0" in out
+    assert "1 row cannot be used: output_tokens of 0" in out
     assert "rows were sorted by arrival" in out
 
 

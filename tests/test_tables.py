@@ -5,13 +5,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsim.cli import main
-from fastsim.cli.tables import WIDTH, table
+from fastsim.cli.tables import WIDTH, counted, table
 from fastsim.metrics import COLUMNS
 
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 WORDS = st.lists(st.sampled_from(["a", "of", "vllm-0.33.0-async", "slot_preempt,", "x" * 90]), max_size=9).map(" ".join)
 CELLS = st.one_of(WORDS, st.integers(-(10**12), 10**12), st.floats(allow_infinity=False), st.none(), st.booleans())
+
+
+def test_one_is_no_plural():
+    assert [counted(count, "row") for count in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
 
 
 @st.composite

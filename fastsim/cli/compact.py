@@ -10,16 +10,14 @@ def command(folder: options.Folder) -> int:
 
     The rows, their order and what can be done with the folder stay the same. Killed at any moment, nothing is lost.
     """
+    from fastsim.cli.tables import counted
     from fastsim.store.compact import compact
 
     done = compact(folder)
+    rows, files = counted(done.rows, "row"), counted(done.files, "file")
     if done.files == done.files_before:
-        typer.echo(f"{folder} is compact: {done.rows:,} rows in {_files(done.files)}, {done.bytes / 1e6:,.2f} MB")
+        typer.echo(f"{folder} is compact: {rows} in {files}, {done.bytes / 1e6:,.2f} MB")
     else:
         sizes = f"{done.bytes_before / 1e6:,.2f} MB became {done.bytes / 1e6:,.2f} MB"
-        typer.echo(f"{done.rows:,} rows: {_files(done.files_before)} became {_files(done.files)}, {sizes}")
+        typer.echo(f"{rows}: {counted(done.files_before, 'file')} became {files}, {sizes}")
     return 0
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file" if count == 1 else f"{count:,} files"

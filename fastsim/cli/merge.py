@@ -17,6 +17,7 @@ def command(
     Refuses, and says why, when a shard or a part is missing, twice or damaged, or when shards are of different specs,
     sources or workloads.
     """
+    from fastsim.cli.tables import counted
     from fastsim.errors import InputError
     from fastsim.store.merge import merge
 
@@ -25,5 +26,6 @@ def command(
     done = merge(folders, out)
     for note in done.notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"{done.rows:,} rows of {done.shards:,} shards in {done.folder} ({done.parts:,} parts)")
+    rows, shards, parts = counted(done.rows, "row"), counted(done.shards, "shard"), counted(done.parts, "part")
+    typer.echo(f"{rows} of {shards} in {done.folder} ({parts})")
     return 0

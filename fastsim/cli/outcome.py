@@ -8,7 +8,7 @@ import typer
 from fastsim.analysis.compare_rows import level_text
 from fastsim.analysis.numbers import column_label, short_key
 from fastsim.cli.answer import SEED, Answer
-from fastsim.cli.tables import number, table, wrapped
+from fastsim.cli.tables import counted, number, table, wrapped
 from fastsim.runner import SweepResult
 from fastsim.store.scan import scan
 
@@ -24,13 +24,13 @@ def print_outcome(result: SweepResult, answer: Answer | None) -> None:
     rows = scan(result.folder)
     typer.echo(answer_text(rows, answer) if answer is not None else summary_text(rows))
     computed = "" if result.computed == result.rows else f" ({result.computed:,} computed now)"
-    typer.echo(f"\n{result.rows:,} rows{computed} in {result.folder}, {result.seconds:.1f} s")
+    typer.echo(f"\n{counted(result.rows, 'row')}{computed} in {result.folder}, {result.seconds:.1f} s")
     if result.failed:
         for text in result.tracebacks[:1]:
             typer.echo(text, err=True)
         example = [f"; for example config_id {index}: {error}" for index, error in result.errors.items()][:1]
         typer.echo(
-            f"{result.failed:,} configurations failed and are rows with status error{''.join(example)}",
+            f"{counted(result.failed, 'configuration')} failed: rows with status error{''.join(example)}",
             err=True,
         )
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastsim.cli.tables import wrapped
+from fastsim.cli.tables import counted, wrapped
 from fastsim.grid import Grid, Selection
 
 SHOWN_VALUES = 6
@@ -17,15 +17,11 @@ def describe_plan(grid: Grid, selection: Selection) -> str:
         rows += part.rows
     chosen = "" if selection.name == "all" else f" of {grid.size:,} ({selection.name})"
     shard = "" if selection.only == (1, 1) else f", shard {selection.only[0]}/{selection.only[1]}"
-    lines = [f"{_count(rows, 'configuration')}{chosen}{shard} in {_count(parts, 'part')}"]
-    each = _count(grid.configs_per_workload, "configuration")
-    lines.append(f"{_count(grid.num_workloads, 'workload')}, each run by {each}")
+    lines = [f"{counted(rows, 'configuration')}{chosen}{shard} in {counted(parts, 'part')}"]
+    each = counted(grid.configs_per_workload, "configuration")
+    lines.append(f"{counted(grid.num_workloads, 'workload')}, each run by {each}")
     lines += [wrapped(f"  {axis.name}: {_values(axis.values)}", indent=4) for axis in grid.axes]
     return "\n".join(lines)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _values(values: Any) -> str:

@@ -4,7 +4,7 @@ import math
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from fastsim.cli.tables import WIDTH, number, table, wrapped
+from fastsim.cli.tables import WIDTH, counted, number, table, wrapped
 
 if TYPE_CHECKING:
     from fastsim.analysis.recommend_answer import Recommendation
@@ -90,7 +90,7 @@ def _needed(found: "Recommendation") -> str:
     if enough:
         lines.append(f"it would be met with {' or '.join(enough)}")
     if found.replicas is not None:
-        lines.append(f"{found.replicas.count} replicas would carry this load")
+        lines.append(f"{counted(found.replicas.count, 'replica')} would carry this load")
     return "\n".join(wrapped(f"  needed: {line}", 4) for line in lines)
 
 
@@ -230,13 +230,15 @@ def _replicas(found: "Recommendation", price: float | None) -> str:
     if replicas is None or not found.meets:
         return ""
     engine = replicas.config.engine
+    verb = "carries" if replicas.count == 1 else "carry"
     text = (
-        f"Replicas: {replicas.count} carry this load within the SLO (requests dealt in turn; worst margin "
+        f"Replicas: {replicas.count} {verb} this load within the SLO (requests dealt in turn; worst margin "
         f"{_percent(replicas.outlook.worst_margin)}), each with max_num_seqs {engine.max_num_seqs}, "
         f"max_num_batched_tokens {engine.max_num_batched_tokens}"
     )
     if replicas.fewer is not None:
-        text += f"; {replicas.count - 1} miss it ({_percent(replicas.fewer.worst_margin)})"
+        verb = "misses" if replicas.count == 2 else "miss"
+        text += f"; {replicas.count - 1} {verb} it ({_percent(replicas.fewer.worst_margin)})"
     return wrapped(text + "." + _cost_there(replicas.outlook, price))
 
 

@@ -9,7 +9,7 @@ from fastsim.cli import options
 
 def command(folder: options.Folder) -> int:
     """Say how far a sweep's folder is: rows, parts, failures, and whether somebody works on it."""
-    from fastsim.cli.tables import wrapped
+    from fastsim.cli.tables import counted, wrapped
     from fastsim.errors import InputError
     from fastsim.store import read_manifest
     from fastsim.store.folder import known_parts, part_path
@@ -25,7 +25,7 @@ def command(folder: options.Folder) -> int:
     rows = sum(record.rows for record in there.values())
     owner = lock_owner(folder)
     state = f"running ({owner})" if owner else "complete" if rows == manifest.rows else "incomplete"
-    typer.echo(f"{state}: {rows:,} of {manifest.rows:,} rows ({rows / max(manifest.rows, 1):.1%})")
+    typer.echo(f"{state}: {rows:,} of {counted(manifest.rows, 'row')} ({rows / max(manifest.rows, 1):.1%})")
     size = sum(record.bytes for record in there.values())
     typer.echo(f"parts: {len(there):,}, {size / 1e6:,.2f} MB; selection: {manifest.selection}")
     axes = ", ".join(f"{name} ({count:,})" for name, count in manifest.axes.items())
@@ -35,7 +35,7 @@ def command(folder: options.Folder) -> int:
     if failed:
         reasons = sorted(pair for record in there.values() for pair in record.first_errors)
         reasons = reasons or [(error["config_id"], error["error"]) for error in manifest.errors]
-        typer.echo(f"{failed:,} configurations failed{'; for example:' if reasons else ''}")
+        typer.echo(f"{counted(failed, 'configuration')} failed{'; for example:' if reasons else ''}")
         for index, reason in reasons[:3]:
             typer.echo(f"  config_id {index}: {reason}")
     if state == "incomplete":

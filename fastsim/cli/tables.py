@@ -19,6 +19,11 @@ _SPLIT_CELLS = 24
 _ROW = ["row"]
 
 
+def counted(count: int, what: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def wrapped(text: str, indent: int = 2) -> str:
     """A sentence in lines of at most 80 characters, all but the first indented."""
     return fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)

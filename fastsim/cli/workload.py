@@ -154,21 +154,26 @@ def _at_rate(workload: "Workload", rate: float) -> "Workload":
 def _say(workload: "Workload", out: Path) -> None:
     for line in _left_out(workload):
         typer.echo(f"note: {line}", err=True)
-    typer.echo(f"{workload.num_requests:,} requests in {out}")
+    from fastsim.cli.tables import counted
+
+    typer.echo(f"{counted(workload.num_requests, 'request')} in {out}")
 
 
 def _left_out(workload: "Workload") -> list[str]:
+    from fastsim.cli.tables import counted
+
     report = workload.report
     lines = list(report.notes)
-    lines += [f"{count:,} rows cannot be used: {reason}" for reason, count in report.unusable.items()]
+    lines += [f"{counted(count, 'row')} cannot be used: {reason}" for reason, count in report.unusable.items()]
     return lines
 
 
 def _text(trace: Path, workload: "Workload", figures: dict[str, Any]) -> list[str]:
-    from fastsim.cli.tables import number, table, wrapped
+    from fastsim.cli.tables import counted, number, table, wrapped
 
     report = workload.report
-    what = f"{report.rows_read:,} rows, {workload.num_requests:,} requests over {figures['span_s']:,.1f} s"
+    requests = counted(workload.num_requests, "request")
+    what = f"{counted(report.rows_read, 'row')}, {requests} over {figures['span_s']:,.1f} s"
     lines = [wrapped(f"{trace}: {what}")]
     lines += [wrapped(f"  {line}", indent=4) for line in _left_out(workload)]
     over_time = figures["rate_over_time_per_s"]
