@@ -13,7 +13,7 @@ from fastsim.analysis.compare_bootstrap import mean_intervals
 from fastsim.analysis.evaluate import Evaluator
 from fastsim.analysis.loads import changed
 from fastsim.analysis.recommend_choice import choose
-from fastsim.analysis.recommend_flags import kv_safe_num_seqs, serve_flags
+from fastsim.analysis.recommend_flags import deployment_flags, kv_safe_num_seqs, serve_flags
 from fastsim.analysis.recommend_hardware import Hardware
 from fastsim.analysis.recommend_rate import crossing_interval, min_replicas
 from fastsim.analysis.recommend_search import Search
@@ -262,6 +262,10 @@ def test_flags_are_vllms() -> None:
         ["--max-num-seqs", "64", "--max-num-batched-tokens", "512", "--no-enable-prefix-caching", "--watermark", "0.05"]
     )
     assert others == ["engine.victim = tail"]
+    deployment = {"tensor_parallel": 4, "gpu_memory_utilization": 0.95, "kv_dtype": "fp8", "weight_dtype": "fp8"}
+    flags = ["--tensor-parallel-size", "4", "--gpu-memory-utilization", "0.95", "--kv-cache-dtype", "fp8"]
+    assert deployment_flags(deployment) == flags
+    assert deployment_flags({"tensor_parallel": 1}) == []
 
 
 # --- what people read -------------------------------------------------------------------------------------------------
@@ -361,6 +365,7 @@ def test_a_model_a_gpu_a_rate_and_lengths_are_enough(capsys: pytest.CaptureFixtu
 def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     load = ["--rate", "2", "--prompt-tokens", "500", "--output-tokens", "20", "--set", "workload.num_requests=20"]
     few = ["--axis", f"{SEQS}=8,16", "--axis", f"{TOKENS}=512,1024", "--seeds", "2", "--workers", "1"]
+    few += ["--ttft-ms", "2000", "--min-gpus"]
     ways = (
         ["--gpu", "4xh100"],
         ["--gpu", "h100", "--tensor-parallel", "4"],
@@ -371,6 +376,7 @@ def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixtur
         code, out, err = cli(capsys, "--model", "llama-3.1-70b", *way, *load, *few)
         assert code == 0
         assert "--tensor-parallel-size 4" in out
+        assert "Replicas: 1 of 4 GPUs carries this load" in out
         assert "4 x h100 (tensor_parallel)" in " ".join(err.split())
         assert "bandwidth_efficiency" in err
         answers.append(out.rpartition("\n\n")[0])

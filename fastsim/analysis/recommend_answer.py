@@ -117,6 +117,7 @@ class Recommendation:
             "max_num_seqs": seqs,
             "max_num_batched_tokens": tokens,
             "vllm_flags": self.flags,
+            "deployment": dict(self.deployment),
             "slo": [term.text for term in self.terms],
             "best": self.best.to_json(),
             "binding": self.binding.name if self.binding else None,

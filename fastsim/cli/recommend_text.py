@@ -41,7 +41,7 @@ def _answer(found: "Recommendation") -> str:
     best = found.best
     seqs, tokens = best.numbers
     numbers = f"max_num_seqs {seqs}, max_num_batched_tokens {tokens}"
-    others = [f"{name.removeprefix('engine.')} {value}" for name, value in best.labels.items() if not _is_number(name)]
+    others = [f"{name.removeprefix('engine.')} {value}" for name, value in best.labels.items() if name not in SHORT]
     numbers = ", ".join([numbers, *others])
     slo = " and ".join(term.text for term in found.terms)
     if not found.meets:
@@ -90,7 +90,7 @@ def _needed(found: "Recommendation") -> str:
     if enough:
         lines.append(f"it would be met with {' or '.join(enough)}")
     if found.replicas is not None:
-        lines.append(f"{counted(found.replicas.count, 'replica')} would carry this load")
+        lines.append(f"{counted(found.replicas.count, 'replica')}{_each(found)} would carry this load")
     return "\n".join(wrapped(f"  needed: {line}", 4) for line in lines)
 
 
@@ -232,14 +232,19 @@ def _replicas(found: "Recommendation", price: float | None) -> str:
     engine = replicas.config.engine
     verb = "carries" if replicas.count == 1 else "carry"
     text = (
-        f"Replicas: {replicas.count} {verb} this load within the SLO (requests dealt in turn; worst margin "
-        f"{_percent(replicas.outlook.worst_margin)}), each with max_num_seqs {engine.max_num_seqs}, "
+        f"Replicas: {replicas.count}{_each(found)} {verb} this load within the SLO (requests dealt in turn; worst "
+        f"margin {_percent(replicas.outlook.worst_margin)}), each with max_num_seqs {engine.max_num_seqs}, "
         f"max_num_batched_tokens {engine.max_num_batched_tokens}"
     )
     if replicas.fewer is not None:
         verb = "misses" if replicas.count == 2 else "miss"
         text += f"; {replicas.count - 1} {verb} it ({_percent(replicas.fewer.worst_margin)})"
     return wrapped(text + "." + _cost_there(replicas.outlook, price))
+
+
+def _each(found: "Recommendation") -> str:
+    gpus = found.deployment.get("tensor_parallel", 1)
+    return f" of {gpus} GPUs" if gpus > 1 else ""
 
 
 def _cost_there(outlook: "Outlook", price: float | None) -> str:
@@ -258,10 +263,6 @@ def _notes(found: "Recommendation") -> str:
         f"settings, then {found.seeds} fresh seeds of {found.traffic.num_requests:,} requests each"
     )
     return "\n".join(wrapped(line) for line in lines)
-
-
-def _is_number(name: str) -> bool:
-    return name in SHORT
 
 
 def _goodput(outlook: "Outlook") -> "Interval":
