@@ -59,10 +59,15 @@ class Kernel:
         return int(self.memory.totals[name][0])
 
 
-def medians_ms(kernels: dict[str, Kernel], rounds: int) -> dict[str, float]:
-    """Median CPU milliseconds of each, all called in turn in every round; the first round does not count."""
+def in_turn_ms(kernels: dict[str, Kernel], rounds: int) -> dict[str, list[float]]:
+    """CPU milliseconds of each in every round, all called in turn; a first round does not count."""
     times: dict[str, list[float]] = {name: [] for name in kernels}
     for _ in range(rounds + 1):
         for name, kernel in kernels.items():
             times[name].append(kernel.run_ns() / 1e6)
-    return {name: median(values[1:]) for name, values in times.items()}
+    return {name: values[1:] for name, values in times.items()}
+
+
+def medians_ms(kernels: dict[str, Kernel], rounds: int) -> dict[str, float]:
+    """Median CPU milliseconds of each, all called in turn in every round."""
+    return {name: median(values) for name, values in in_turn_ms(kernels, rounds).items()}
