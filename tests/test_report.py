@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fastsim.analysis.cost import COST
 from fastsim.analysis.report.effects import effect_metrics, effects
 from fastsim.analysis.report.figures import answered, outcome_text, value_text
 from fastsim.analysis.report.page import page, provenance
 from fastsim.analysis.report.phase import MOST_NUMBERS, importance, phase_map, place
 from fastsim.analysis.report.picture import picture
 from fastsim.analysis.report.question import Question
-from fastsim.analysis.report.rows import COST, OUTCOMES, Axis, read_sweep
+from fastsim.analysis.report.rows import OUTCOMES, Axis, read_sweep
 from fastsim.analysis.report.spread import spread
 from fastsim.analysis.report.theme import DARK, LIGHT
 from fastsim.analysis.report.tradeoff import trade_offs

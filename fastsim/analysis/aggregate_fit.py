@@ -36,7 +36,6 @@ class Figures:
         self._records = record_of(config)
         self._most_blocks = 4 * int(config.engine.num_gpu_blocks or 0)
         self._seeds = seeds
-        self._seed = seed
         self._sessions = [[self._session(level, seed + k) for k in range(seeds)] for level in levels.levels]
         compile_kernels()
 

@@ -39,7 +39,9 @@ class Price:
 
     def per_million_output_tokens(self, throughput_tok_per_s: float | None) -> float | None:
         """Cost of a million output tokens at a throughput; None where nothing is delivered, which no price buys."""
-        return self._per_million_seconds / throughput_tok_per_s if throughput_tok_per_s else None
+        if throughput_tok_per_s is None or not throughput_tok_per_s > 0:
+            return None
+        return self._per_million_seconds / throughput_tok_per_s
 
     def expression(self) -> "pl.Expr":
         """The column COST from the column of the throughput; null where nothing is delivered."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fastsim.analysis.cost import COST, THROUGHPUT, Price
 from fastsim.analysis.recommend_flags import deployment_flags, serve_flags
 from fastsim.analysis.recommend_hardware import Hardware
 from fastsim.analysis.recommend_rate import MaxRate, Replicas
@@ -130,7 +131,7 @@ class Recommendation:
             option = getattr(self, name)
             out[name] = option and option.to_json() | {"best_gains": self.best.gain_over(option).to_json()}
         if price is not None:
-            out["cost_per_million_output_tokens"] = cost_per_million(self.best.outlook, price)
+            out[COST] = cost_per_million(self.best.outlook, price)
         return out | {
             "max_rate": self.rate and self.rate.to_json(),
             "min_gpus": self.replicas and self.replicas.to_json(),
@@ -145,5 +146,4 @@ class Recommendation:
 
 def cost_per_million(outlook: Outlook, price_per_hour: float) -> float | None:
     """Price of a million delivered output tokens; None when none are."""
-    rate = outlook.means["output_throughput_tok_per_s"]
-    return price_per_hour / (rate * 3600) * 1e6 if rate > 0 else None
+    return Price(price_per_hour).per_million_output_tokens(outlook.means[THROUGHPUT])

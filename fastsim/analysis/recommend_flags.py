@@ -1,6 +1,6 @@
 """Settings as flags of `vllm serve`, and the number of requests that can never preempt each other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,3 @@ def kv_safe_num_seqs(config: Config, workloads: Iterable[Workload]) -> int:
         fits = int(np.searchsorted(np.cumsum(longest_first), usable, side="right"))
         safe = fits if safe is None else min(safe, fits)
     return safe or 0
-
-
-def text_of(settings: Mapping[str, Any], names: Sequence[str] = ()) -> str:
-    """`max_num_seqs 64, max_num_batched_tokens 2048`."""
-    wanted = names or list(settings)
-    return ", ".join(f"{name.removeprefix('engine.')} {settings[name]}" for name in wanted)

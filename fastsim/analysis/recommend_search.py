@@ -40,7 +40,6 @@ class Found:
     points: list[Point]
     outlooks: list[Outlook]
     runs: int
-    looked_at: int
 
 
 class Search:
@@ -81,7 +80,7 @@ class Search:
             keep = max(len(points) // 2, 2) if level is not self.levels[-1] else len(points)
             points, outlooks = points[:keep], outlooks[:keep]
         points, outlooks = self._climb(points, outlooks)
-        return Found(points, outlooks, self.trials.runs - before, len(self.seen))
+        return Found(points, outlooks, self.trials.runs - before)
 
     def _counts(self) -> list[tuple[int, int]]:
         """Size of each knob, and how many of its values the lattice has."""

@@ -1,6 +1,5 @@
 """`fastsim explain`: the story of one request."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,10 +14,7 @@ FIRST_EVENTS, LAST_EVENTS = 30, 12
 
 
 def command(
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[SPEC.toml | SWEEP_DIR]", help="A spec, or a sweep's folder (with --config-id)."),
-    ] = None,
+    source: options.Source = None,
     request: Annotated[
         int | None,
         typer.Option(
@@ -29,16 +25,9 @@ def command(
             show_default="the one held up longest",
         ),
     ] = None,
-    config_id: Annotated[
-        int | None,
-        typer.Option(
-            "--config-id", metavar="N", parser=options.integer, help="Configuration N of the spec's or folder's sweep."
-        ),
-    ] = None,
+    config_id: options.ConfigId = None,
     sets: options.Sets = None,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file: workload.trace.")
-    ] = None,
+    trace: options.Trace = None,
     whole: Annotated[bool, typer.Option("--all", help="Every event, however many there are.")] = False,
 ) -> int:
     """Tell the story of one request: why it waited, who evicted it, what it lost, where its time went.
@@ -50,7 +39,7 @@ def command(
     from fastsim.cli.run import choose_config
     from fastsim.simulation import simulate
 
-    config = choose_config(source, config_id, [*(sets or []), *([f"workload.trace={trace}"] if trace else [])])
+    config = choose_config(source, config_id, options.with_trace(sets or [], trace))
     check_recorded(config)
     history = history_of(simulate(config, record_steps=True))
     if request is None:

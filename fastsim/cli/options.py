@@ -28,6 +28,25 @@ VllmVersion = Annotated[
     typer.Option("--vllm-version", metavar="X.Y.Z", help="Rules and defaults of this vLLM: sets engine.name."),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A sweep's folder.")]
+Source = Annotated[
+    Path | None,
+    typer.Argument(metavar="[SPEC.toml | SWEEP_DIR]", help="A spec, or a sweep's folder (with --config-id)."),
+]
+ConfigId = Annotated[
+    int | None,
+    typer.Option("--config-id", metavar="N", parser=integer, help="Configuration N of the spec's or folder's sweep."),
+]
+Trace = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file: workload.trace.")]
+ModelName = Annotated[
+    str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
+]
+GpuName = Annotated[
+    str | None, typer.Option("--gpu", metavar="G", help="See --model; 4xh100: with tensor parallelism.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", parser=integer, help="Worker processes.", show_default="one a core"),
+]
 TensorParallel = Annotated[
     int | None,
     typer.Option("--tensor-parallel", metavar="N", parser=integer, help="GPUs that share each layer [1]."),
@@ -44,6 +63,11 @@ Assume = Annotated[
         show_default=False,
     ),
 ]
+
+
+def with_trace(settings: list[str], trace: Path | None) -> list[str]:
+    """Settings for `--set`, and after them the trace, if there is one."""
+    return settings if trace is None else [*settings, f"workload.trace={trace}"]
 
 
 def with_version(sets: list[str] | None, version: str | None) -> list[str]:

@@ -46,12 +46,7 @@ def command(
         ),
     ] = None,
     sets: options.Sets = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers", metavar="N", parser=options.integer, help="Worker processes.", show_default="one a core"
-        ),
-    ] = None,
+    workers: options.Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the map as one JSON object.")] = False,
 ) -> int:
     """Map the verdict, or a limit on a metric, over two axes of a spec.

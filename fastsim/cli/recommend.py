@@ -22,17 +22,13 @@ def command(
     ] = None,
     sets: options.Sets = None,
     axes: options.Axes = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="G", help="See --model; 4xh100: with tensor parallelism.")
-    ] = None,
+    model: options.ModelName = None,
+    gpu: options.GpuName = None,
     tensor_parallel: options.TensorParallel = None,
     gpu_memory_utilization: options.Utilization = None,
     assume: options.Assume = None,
     vllm_version: options.VllmVersion = None,
-    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file.")] = None,
+    trace: options.Trace = None,
     rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Poisson arrivals per second.")] = None,
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", metavar="N", help="So many clients, each with one request at a time.")
@@ -61,10 +57,7 @@ def command(
         float | None, typer.Option("--gpu-hour-price", metavar="P", help="Price of one replica for an hour.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", help="Fresh seeds that confirm the answer.")] = 8,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", metavar="N", parser=options.integer, help="Worker processes.", show_default="cores"),
-    ] = None,
+    workers: options.Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Recommend the settings that meet an SLO with the most goodput.

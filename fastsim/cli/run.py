@@ -14,26 +14,12 @@ if TYPE_CHECKING:
 
 
 def command(
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[SPEC.toml | SWEEP_DIR]", help="A spec, or a sweep's folder (with --config-id)."),
-    ] = None,
-    config_id: Annotated[
-        int | None,
-        typer.Option(
-            "--config-id", metavar="N", parser=options.integer, help="Configuration N of the spec's or folder's sweep."
-        ),
-    ] = None,
+    source: options.Source = None,
+    config_id: options.ConfigId = None,
     sets: options.Sets = None,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file: workload.trace.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="G", help="See --model; 4xh100: with tensor parallelism.")
-    ] = None,
+    trace: options.Trace = None,
+    model: options.ModelName = None,
+    gpu: options.GpuName = None,
     tensor_parallel: options.TensorParallel = None,
     gpu_memory_utilization: options.Utilization = None,
     assume: options.Assume = None,
@@ -73,7 +59,7 @@ def command(
     started = time.perf_counter()
     if repeat < 1:
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
-    settings = [*options.with_version(sets, vllm_version), *([f"workload.trace={trace}"] if trace is not None else [])]
+    settings = options.with_trace(options.with_version(sets, vllm_version), trace)
     settings = preset_settings(
         source,
         settings,

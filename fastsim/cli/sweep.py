@@ -15,12 +15,7 @@ def command(
     ] = None,
     sets: options.Sets = None,
     axes: options.Axes = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers", metavar="N", parser=options.integer, help="Worker processes.", show_default="one a core"
-        ),
-    ] = None,
+    workers: options.Workers = None,
     backend: Annotated[str, typer.Option("--backend", metavar="local|ray", help="Where workers run.")] = "local",
     shard: Annotated[
         str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N equal shares of the parts.")

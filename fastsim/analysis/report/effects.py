@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 
 from fastsim.analysis.compare import SEED, compare
+from fastsim.analysis.cost import COST
 from fastsim.analysis.report.phase import by_importance
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import COST, Axis, Sweep
+from fastsim.analysis.report.rows import Axis, Sweep
 from fastsim.errors import InputError
 
 MOST_AXES, MOST_LEVELS, MOST_METRICS = 12, 80, 5

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import polars as pl
 
+from fastsim.analysis.cost import COST
 from fastsim.analysis.numbers import number
 from fastsim.analysis.report import html, section_axes, section_table, sections
 from fastsim.analysis.report.figures import outcome_text, setting_text
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import COST, OUTCOMES, Sweep
+from fastsim.analysis.report.rows import OUTCOMES, Sweep
 from fastsim.analysis.report.theme import config, css_variables
 from fastsim.errors import InputError
 from fastsim.store import read_manifest

@@ -14,6 +14,7 @@ import polars as pl
 
 from fastsim.analysis.compare import SEED, level_text
 from fastsim.analysis.compare_metrics import better, null_is_infinite
+from fastsim.analysis.cost import COST, Price
 from fastsim.analysis.numbers import column_label, short_key
 from fastsim.analysis.report.question import MEETS, Question
 from fastsim.metrics import by_name
@@ -43,7 +44,6 @@ USUAL = (
 """Result columns that a report shows, besides those of the question."""
 
 DEFAULT_OBJECTIVE = ("goodput_req_per_s", True)
-COST = "cost_per_million_output_tokens"
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,8 @@ def read_sweep(folder: Path, question: Question, gpu_hour_price: float | None = 
         rows = rows.with_columns(question.condition.cast(pl.Float64).alias(MEETS))
     settings = _settings(rows, axis_names, metrics, failed)
     if gpu_hour_price is not None:
-        tokens_per_h = 3600 * pl.col("output_throughput_tok_per_s")
-        cost = pl.when(tokens_per_h > 0).then(1e6 * gpu_hour_price / tokens_per_h)
-        settings = settings.with_columns(cost.alias(COST), pl.lit(0, pl.Int64).alias(f"{COST}|null"))
+        cost = Price(gpu_hour_price).expression()
+        settings = settings.with_columns(cost, pl.lit(0, pl.Int64).alias(f"{COST}|null"))
         metrics.append(COST)
     axes = tuple(Axis(name, settings[name].unique().sort(nulls_last=True)) for name in axis_names)
     seeds = int(rows.select(pl.col(SEED).n_unique()).collect().item()) if SEED in names else 1

@@ -3,12 +3,13 @@
 from typing import Any
 
 from fastsim.analysis.compare import level_text
+from fastsim.analysis.cost import COST
 from fastsim.analysis.numbers import number, short_key
 from fastsim.analysis.report import html
 from fastsim.analysis.report.figures import outcome_text, value_text
 from fastsim.analysis.report.html import Cell
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import COST, OUTCOMES, Sweep
+from fastsim.analysis.report.rows import OUTCOMES, Sweep
 
 MOST_SHOWN = 1000
 _ON_PAPER = 30

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fastsim.analysis.report.rows import COST, Axis, Sweep
+from fastsim.analysis.cost import COST
+from fastsim.analysis.report.rows import Axis, Sweep
 
 MOST_POINTS = 1000
 MOST_LOADS = 12
