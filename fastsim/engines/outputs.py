@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 
 
 class Status(IntEnum):
@@ -84,6 +84,26 @@ def new_request_log(num_requests: int) -> RequestLog:
         "status": np.int8,
     }
     return RequestLog(**{name: np.zeros(num_requests, dtype) for name, dtype in dtypes.items()})
+
+
+@inlined
+def log_of_run(logs, at, n):
+    """The `n` entries from `at` on of the logs of several runs, one behind the other."""
+    return RequestLog(
+        logs.arrival_us[at : at + n],
+        logs.first_scheduled_us[at : at + n],
+        logs.first_token_us[at : at + n],
+        logs.first_life_token_us[at : at + n],
+        logs.last_token_us[at : at + n],
+        logs.finish_us[at : at + n],
+        logs.num_generated[at : at + n],
+        logs.num_preemptions[at : at + n],
+        logs.prefix_hit_tokens_first[at : at + n],
+        logs.prefix_hit_tokens[at : at + n],
+        logs.scheduled_tokens[at : at + n],
+        logs.admission_wait_us[at : at + n],
+        logs.status[at : at + n],
+    )
 
 
 TOTALS_DTYPE = np.dtype(

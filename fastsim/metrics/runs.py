@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import borrow, entry
-from fastsim.engines.outputs import Gaps, RequestLog
+from fastsim.engines.outputs import Gaps, log_of_run
 from fastsim.metrics.summary import summarise
 
 
@@ -25,23 +25,7 @@ def summarise_runs(logs, lengths, totals, itl_histograms, params, scratch, float
     tokens = borrow(lengths)
     for k in range(totals.shape[0]):
         at = k * n
-        log = borrow(
-            RequestLog(
-                logs.arrival_us[at : at + n],
-                logs.first_scheduled_us[at : at + n],
-                logs.first_token_us[at : at + n],
-                logs.first_life_token_us[at : at + n],
-                logs.last_token_us[at : at + n],
-                logs.finish_us[at : at + n],
-                logs.num_generated[at : at + n],
-                logs.num_preemptions[at : at + n],
-                logs.prefix_hit_tokens_first[at : at + n],
-                logs.prefix_hit_tokens[at : at + n],
-                logs.scheduled_tokens[at : at + n],
-                logs.admission_wait_us[at : at + n],
-                logs.status[at : at + n],
-            )
-        )
+        log = borrow(log_of_run(logs, at, n))
         gaps = borrow(Gaps(itl_histograms[k]))
         summarise(
             log,

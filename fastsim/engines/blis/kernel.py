@@ -30,7 +30,7 @@ from fastsim.engines.blis.schedule import (
 )
 from fastsim.engines.blis.state import BlisLog, State
 from fastsim.engines.blis.update import complete_requests, execute_step
-from fastsim.engines.outputs import NEVER, Gaps, RequestLog
+from fastsim.engines.outputs import NEVER, Gaps, log_of_run
 
 
 @helper
@@ -213,21 +213,7 @@ def run_many(cfgs, first, sts, s, blank_scalars, blank_totals, logs, blis_logs, 
     n = s.wl.arrival_us.shape[0]
     for k in range(first, cfgs.shape[0]):
         at = k * n if logs.arrival_us.shape[0] >= (k + 1) * n else 0
-        log = RequestLog(
-            logs.arrival_us[at : at + n],
-            logs.first_scheduled_us[at : at + n],
-            logs.first_token_us[at : at + n],
-            logs.first_life_token_us[at : at + n],
-            logs.last_token_us[at : at + n],
-            logs.finish_us[at : at + n],
-            logs.num_generated[at : at + n],
-            logs.num_preemptions[at : at + n],
-            logs.prefix_hit_tokens_first[at : at + n],
-            logs.prefix_hit_tokens[at : at + n],
-            logs.scheduled_tokens[at : at + n],
-            logs.admission_wait_us[at : at + n],
-            logs.status[at : at + n],
-        )
+        log = log_of_run(logs, at, n)
         blis = BlisLog(
             blis_logs.ttft_us[at : at + n],
             blis_logs.e2e_us[at : at + n],

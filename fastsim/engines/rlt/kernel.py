@@ -1,7 +1,7 @@
 """The engine loop: submit, schedule, execute, update; one call runs one configuration or many."""
 
 from fastsim._jit import borrow, entry, helper
-from fastsim.engines.outputs import Gaps, RequestLog, Stop
+from fastsim.engines.outputs import Gaps, Stop, log_of_run
 from fastsim.engines.rlt.admission import admit, capacity
 from fastsim.engines.rlt.codes import (
     NONE,
@@ -167,21 +167,7 @@ def run_many(cfgs, sts, state, logs, totals, extras, itl_histograms):
     n = state.wl.arrival_us.shape[0]
     for k in range(cfgs.shape[0]):
         at = k * n if logs.arrival_us.shape[0] >= (k + 1) * n else 0
-        log = RequestLog(
-            logs.arrival_us[at : at + n],
-            logs.first_scheduled_us[at : at + n],
-            logs.first_token_us[at : at + n],
-            logs.first_life_token_us[at : at + n],
-            logs.last_token_us[at : at + n],
-            logs.finish_us[at : at + n],
-            logs.num_generated[at : at + n],
-            logs.num_preemptions[at : at + n],
-            logs.prefix_hit_tokens_first[at : at + n],
-            logs.prefix_hit_tokens[at : at + n],
-            logs.scheduled_tokens[at : at + n],
-            logs.admission_wait_us[at : at + n],
-            logs.status[at : at + n],
-        )
+        log = log_of_run(logs, at, n)
         each = State(
             state.wl,
             state.req,

@@ -16,6 +16,7 @@ from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.lanes import lane_insert, running_append
 from fastsim.engines.vllm.preemption import add_scheduled, count_scheduled, preempt_request
 from fastsim.engines.vllm.projection import projection_admits
+from fastsim.engines.vllm.running_cap import note_cap_bound
 from fastsim.engines.vllm.scan import ScanEnd
 from fastsim.engines.vllm.slots import blocks_leaving, hits_leaving, slot_victim
 from fastsim.engines.vllm.state import NONE
@@ -49,8 +50,7 @@ def waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec):
         restore_deferred(st, wl, req, q, log)
     if st["passed_over"] > 0:
         restore_passed_over(st, wl, req, q, log)
-    if not st["defer"]:
-        st["cap_bound"] = 1 if st["waiting"] > 0 else 0
+    note_cap_bound(st)
 
 
 @inlined

@@ -10,12 +10,11 @@ from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.door import open_door
 from fastsim.engines.vllm.fast_forward import jump, may_jump
 from fastsim.engines.vllm.flight import hand_over, receive_output, send_batch
-from fastsim.engines.vllm.gaps import gap_log_has_room
 from fastsim.engines.vllm.lanes import take_ended_off_clock
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, find_livelock_after_jump, watch_progress
 from fastsim.engines.vllm.loop import LOG_FULL, count_scheduled_step, jump_empty, may_jump_empty
-from fastsim.engines.vllm.recorder import record_has_room, record_schedule, record_update
+from fastsim.engines.vllm.recorder import logs_have_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
 from fastsim.engines.vllm.running_cap import after_steps
 from fastsim.engines.vllm.schedule import schedule_step
@@ -34,9 +33,7 @@ def run_async(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
     reset(cfg, st, tot, flat, wl, req, q, blk, log, itl)
     stop = GOING_ON
     while stop == GOING_ON:
-        if cfg["record"] and not record_has_room(st, rec, wl.prompt_tokens.shape[0]):
-            return LOG_FULL
-        if not gap_log_has_room(cfg, st, itl, wl.prompt_tokens.shape[0]):
+        if not logs_have_room(cfg, st, rec, itl, wl.prompt_tokens.shape[0]):
             return LOG_FULL
         stop = await_work(st, q, log)
         if stop == GOING_ON:

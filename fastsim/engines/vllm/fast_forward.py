@@ -16,7 +16,12 @@ from fastsim.engines.vllm.lanes import advance_clock
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import steps_until_hopeless, watch_progress
 from fastsim.engines.vllm.recorder import record_repeated, record_update
-from fastsim.engines.vllm.running_cap import after_steps, steps_until_cap_changes, steps_until_door_opens
+from fastsim.engines.vllm.running_cap import (
+    after_steps,
+    note_cap_bound,
+    steps_until_cap_changes,
+    steps_until_door_opens,
+)
 from fastsim.engines.vllm.scan import ScanEnd
 
 FEEDBACK = int(RunningCap.FEEDBACK)
@@ -150,8 +155,7 @@ def jump(cfg, st, tot, wl, req, q, blk, log, itl, rec):
         return
     # Those who came during the jump could not be admitted, but they did wait
     let_arrivals_in(cfg, st, tot, wl, req, q, log, last_call_us)
-    if not st["defer"]:
-        st["cap_bound"] = 1 if st["waiting"] > 0 else 0
+    note_cap_bound(st)
     tot["waiting_peak"] = max(tot["waiting_peak"], st["waiting"])
     watch_progress(cfg, st, tot, req, q, st["clocked"])
     after_steps(cfg, st, tot, q, done, 0)

@@ -5,7 +5,6 @@ from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
 from fastsim.engines.vllm.door import next_deadline_us, open_door
 from fastsim.engines.vllm.fast_forward import jump, may_jump
-from fastsim.engines.vllm.gaps import gap_log_has_room
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import (
     GOING_ON,
@@ -14,7 +13,7 @@ from fastsim.engines.vllm.livelock import (
     steps_until_hopeless,
     watch_progress,
 )
-from fastsim.engines.vllm.recorder import record_has_room, record_schedule, record_update
+from fastsim.engines.vllm.recorder import logs_have_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
 from fastsim.engines.vllm.running_cap import after_steps
 from fastsim.engines.vllm.scan import ScanEnd
@@ -34,9 +33,7 @@ def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
     reset(cfg, st, tot, flat, wl, req, q, blk, log, itl)
     stop = GOING_ON
     while stop == GOING_ON:
-        if cfg["record"] and not record_has_room(st, rec, wl.prompt_tokens.shape[0]):
-            return LOG_FULL
-        if not gap_log_has_room(cfg, st, itl, wl.prompt_tokens.shape[0]):
+        if not logs_have_room(cfg, st, rec, itl, wl.prompt_tokens.shape[0]):
             return LOG_FULL
         open_door(cfg, st, tot, wl, req, q, blk, log)
         stop = before_step(cfg, st, tot, q, log)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
+from fastsim.engines.vllm.gaps import gap_log_has_room
 from fastsim.engines.vllm.lanes import on_clock
 from fastsim.engines.vllm.state import NONE
 
@@ -108,8 +109,16 @@ def recorded_steps(rec: Recorder, scalars: npt.NDArray[np.void]) -> list[Step]:
     return steps
 
 
+@inlined
+def logs_have_room(cfg, st, rec, itl, num_requests):
+    """Whether whatever the next step may be fits in the record and in the log of gaps."""
+    return (not cfg["record"] or _record_has_room(st, rec, num_requests)) and gap_log_has_room(
+        cfg, st, itl, num_requests
+    )
+
+
 @helper
-def record_has_room(st, rec, num_requests):
+def _record_has_room(st, rec, num_requests):
     """Whether any possible next step fits."""
     return (
         st["rec_steps"] + st["in_flight"] < rec.steps.shape[0]

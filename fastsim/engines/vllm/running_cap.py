@@ -27,6 +27,13 @@ def initial_cap(cfg, st, wl):
 
 
 @inlined
+def note_cap_bound(st):
+    """After a waiting scan that prefills could pass: whether it left somebody waiting."""
+    if not st["defer"]:
+        st["cap_bound"] = 1 if st["waiting"] > 0 else 0
+
+
+@inlined
 def after_steps(cfg, st, tot, q, steps, preempted):
     """What watches steps sees `steps` more non-empty ones: one, or many that neither preempt nor change."""
     st["watched"] += steps
