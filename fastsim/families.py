@@ -12,15 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.encode import Take
 from fastsim.engines.outputs import RequestLog
 from fastsim.errors import InputError
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS, new_rows
 from fastsim.metrics.columns import NULL
 from fastsim.metrics.summary import scratch_size
 from fastsim.workload import Workload
-
-Take = Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]]
-"""`take(key, encode)`: the encoded values of a key for the configurations in question, shape (count,)."""
 
 FloatRows = npt.NDArray[np.float64]
 IntRows = npt.NDArray[np.int64]

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.config import Config, resolved
+from fastsim.engines.encode import Take
 from fastsim.engines.vllm.codes import CONFIG_DTYPE
 from fastsim.engines.vllm.records import config_records
 from fastsim.families import Others, other_records
@@ -58,7 +59,7 @@ def record_of(config: Config) -> Records:
     return records_of([config])
 
 
-def _records(take: Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]], count: int) -> Records:
+def _records(take: Take, count: int) -> Records:
     params = params_records(take, count)
     others = other_records(take, params)
     if others is not None and others.family.all():

@@ -1,21 +1,17 @@
 """From a configuration to the record that metrics read: once for `fastsim run`, by columns for a sweep."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.encode import Take, integer_or
 from fastsim.metrics.columns import PARAMS_DTYPE
 
 OVERLOAD_SHARE = 0.05
 """A backlog that takes in less than this share of the arrivals is noise or an end effect, not overload."""
 
 NO_LIMIT = 2**62
-
-Take = Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]]
-"""`take(key, encode)`: the encoded values of a key for the configurations in question, shape (count,)."""
 
 
 def params_records(take: Take, count: int) -> npt.NDArray[np.void]:
@@ -32,9 +28,9 @@ def params_records(take: Take, count: int) -> npt.NDArray[np.void]:
     params["frontend_us"] = take("latency.frontend_us", round)
     params["block_size"] = take("engine.block_size", int)
     params["max_model_len"] = take("engine.max_model_len", int)
-    active = take("engine.max_num_active_seqs", _or_no_limit)
+    active = take("engine.max_num_active_seqs", integer_or(NO_LIMIT))
     params["max_num_seqs"] = np.where(active < NO_LIMIT, active, take("engine.max_num_seqs", int))
-    scheduled = take("engine.max_num_scheduled_tokens", _or_no_limit)
+    scheduled = take("engine.max_num_scheduled_tokens", integer_or(NO_LIMIT))
     params["token_budget"] = np.minimum(scheduled, take("engine.max_num_batched_tokens", int))
     params["starvation_window_us"] = take("engine.starvation_window_s", _microseconds)
     params["thrash_threshold"] = take("engine.thrash_threshold", float)
@@ -49,10 +45,6 @@ def params_records(take: Take, count: int) -> npt.NDArray[np.void]:
 
 def _microseconds(seconds: float) -> int:
     return round(seconds * 1e6)
-
-
-def _or_no_limit(value: int | None) -> int:
-    return NO_LIMIT if value is None else value
 
 
 def _is_given(value: int | None) -> int:

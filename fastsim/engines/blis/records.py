@@ -1,35 +1,15 @@
 """From a configuration to the record the kernels read: once for `fastsim run`, by columns for a sweep."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines.blis.codes import NO_LIMIT, PreemptionPolicy, Scheduler
 from fastsim.engines.blis.config import CONFIG_DTYPE
-
-Take = Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]]
-"""`take(key, encode)`: the encoded values of a key for the configurations in question, shape (count,)."""
+from fastsim.engines.encode import Take, code_of, microseconds_or
 
 _SHARED = ("block_size", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
-
-
-def _scheduler(name: str) -> int:
-    return int(Scheduler[name.upper().replace("-", "_")])
-
-
-def _preemption(name: str) -> int:
-    return int(PreemptionPolicy[name.upper()])
-
-
-def _microseconds_or_no_limit(seconds: float | None) -> int:
-    return NO_LIMIT if seconds is None else round(seconds * 1e6)
-
-
-def _microseconds_or_zero(seconds: float | None) -> int:
-    return 0 if seconds is None else round(seconds * 1e6)
 
 
 def _alpha0(alpha: tuple[float, ...]) -> float:
@@ -50,8 +30,8 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     records["total_kv_blocks"] = take("engine.num_gpu_blocks", int)
     for name in _SHARED:
         records[name] = take(f"engine.{name}", int)
-    records["scheduler"] = take("engine.blis.scheduler", _scheduler)
-    records["preemption_policy"] = take("engine.blis.preemption_policy", _preemption)
+    records["scheduler"] = take("engine.blis.scheduler", code_of(Scheduler))
+    records["preemption_policy"] = take("engine.blis.preemption_policy", code_of(PreemptionPolicy))
     records["max_model_len"] = take("engine.blis.max_model_len", int)
     records["kv_cpu_blocks"] = take("engine.blis.kv_cpu_blocks", int)
     records["rollback_leak"] = take("engine.blis.rollback_leak", int)
@@ -63,7 +43,7 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     records["beta0_us"] = take("latency.b0_us", float)
     records["beta1_us"] = take("latency.b1_us_per_prefill_token", float)
     records["beta2_us"] = take("latency.b2_us_per_decode_token", float)
-    records["horizon_us"] = take("run.horizon_s", _microseconds_or_no_limit)
+    records["horizon_us"] = take("run.horizon_s", microseconds_or(NO_LIMIT))
     records["max_steps"] = take("run.max_steps", int)
     records["fast_forward"] = 1
     return records
@@ -71,4 +51,4 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
 
 def timeouts_us(take: Take) -> npt.NDArray[np.int64]:
     """How long clients of each configuration wait, microseconds, 0: for ever; int64, shape (count,)."""
-    return take("workload.timeout_s", _microseconds_or_zero).astype(np.int64)
+    return take("workload.timeout_s", microseconds_or(0)).astype(np.int64)

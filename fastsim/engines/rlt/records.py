@@ -1,19 +1,13 @@
 """From a configuration to the record the kernels read: once for `fastsim run`, by columns for a sweep."""
 
 import math
-from collections.abc import Callable
-from enum import IntEnum
-from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.encode import Take, code_of, microseconds_or
 from fastsim.engines.rlt.codes import Mode, OnLivelock, Policy
 from fastsim.engines.rlt.config import CONFIG_DTYPE, NO_LIMIT
-
-Take = Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]]
-"""`take(key, encode)`: the encoded values of a key for the configurations in question, shape (count,)."""
 
 _SHARED = (
     "block_size",
@@ -54,21 +48,12 @@ _LINEAR = {
 """Coefficient of the linear model that stands in for a stage's own, and whether one loop takes an equal part of it."""
 
 
-@cache
-def _coder(codes: type[IntEnum]) -> Callable[[str], int]:
-    return lambda name: int(codes[name.upper()])
-
-
 def _is_last_exited(layout: str) -> bool:
     return layout == "last_exited"
 
 
 def _or_nan(value: float | None) -> float:
     return math.nan if value is None else float(value)
-
-
-def _microseconds_or_no_limit(seconds: float | None) -> int:
-    return int(NO_LIMIT) if seconds is None else round(seconds * 1e6)
 
 
 def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
@@ -83,10 +68,10 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     records["planes"] = np.where(take("engine.rlt.layout", _is_last_exited), loops, 1)
     watermark = take("engine.rlt.watermark_ratio", float)
     records["headroom_blocks"] = (watermark * records["num_blocks"]).astype(np.int64)
-    records["mode"] = take("engine.rlt.mode", _coder(Mode))
-    records["policy"] = take("engine.policy", _coder(Policy))
-    records["on_livelock"] = take("engine.rlt.on_livelock", _coder(OnLivelock))
-    records["horizon_us"] = take("run.horizon_s", _microseconds_or_no_limit)
+    records["mode"] = take("engine.rlt.mode", code_of(Mode))
+    records["policy"] = take("engine.policy", code_of(Policy))
+    records["on_livelock"] = take("engine.rlt.on_livelock", code_of(OnLivelock))
+    records["horizon_us"] = take("run.horizon_s", microseconds_or(int(NO_LIMIT)))
     records["max_steps"] = take("run.max_steps", int)
     for name in _TIMES:
         records[name] = take(f"latency.rlt.{name}", float)

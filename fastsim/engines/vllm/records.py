@@ -1,13 +1,11 @@
 """From a configuration to the record the kernels read: once for `fastsim run`, by columns for a sweep."""
 
-from collections.abc import Callable
 from enum import IntEnum
-from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.encode import Take, code_of, integer_or, microseconds_or
 from fastsim.engines.vllm.codes import (
     CONFIG_DTYPE,
     NO_LIMIT,
@@ -21,9 +19,6 @@ from fastsim.engines.vllm.codes import (
     Unservable,
     Victim,
 )
-
-Take = Callable[[str, Callable[[Any], Any]], npt.NDArray[Any]]
-"""`take(key, encode)`: the encoded values of a key for the configurations in question, shape (count,)."""
 
 _SAME_NAME = (
     "block_size",
@@ -72,23 +67,6 @@ _LIMITS = ("max_num_active_seqs", "max_num_queued_reqs", "max_num_queued_tokens"
 _LATENCY = ("b0_us", "b1_us_per_prefill_token", "b2_us_per_decode_token", "b3_us_per_context_token")
 
 
-@cache
-def _coder(codes: type[IntEnum]) -> Callable[[str], int]:
-    return lambda name: int(codes[name.upper()])
-
-
-def _or_no_limit(value: int | None) -> int:
-    return int(NO_LIMIT) if value is None else int(value)
-
-
-def _microseconds_or_no_limit(seconds: float | None) -> int:
-    return int(NO_LIMIT) if seconds is None else round(seconds * 1e6)
-
-
-def _or_zero(value: int | None) -> int:
-    return value or 0
-
-
 def _is_0_16(name: str) -> int:
     return int(name == "vllm-0.16.0")
 
@@ -112,25 +90,25 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     for name in _SAME_NAME_FLOAT:
         records[name] = take(f"engine.{name}", float)
     for name, codes in _CODED.items():
-        records[name] = take(f"engine.{name}", _coder(codes))
+        records[name] = take(f"engine.{name}", code_of(codes))
     for name in _LIMITS:
-        records[name] = take(f"engine.{name}", _or_no_limit)
+        records[name] = take(f"engine.{name}", integer_or(int(NO_LIMIT)))
     for name in _LATENCY:
         records[name] = take(f"latency.{name}", float)
     records["watermark_blocks"] = (take("engine.watermark", float) * records["num_gpu_blocks"]).astype(np.int64)
-    scheduled = take("engine.max_num_scheduled_tokens", _or_no_limit)
+    scheduled = take("engine.max_num_scheduled_tokens", integer_or(int(NO_LIMIT)))
     records["max_num_scheduled_tokens"] = np.minimum(scheduled, np.iinfo(np.int64).max)
     unset = scheduled == NO_LIMIT
     records["max_num_scheduled_tokens"][unset] = records["max_num_batched_tokens"][unset]
     for field in ("freed_to_tail", "self_preemption_stops", "threshold_always"):
         records[field] = take("engine.name", _is_0_16)
     records["asynchronous"] = take("engine.name", _is_async)
-    records["livelock_steps"] = take("engine.livelock_steps", _or_zero)
+    records["livelock_steps"] = take("engine.livelock_steps", integer_or(0))
     records["detect_livelock"] = 1
-    records["timeout_us"] = take("workload.timeout_s", _microseconds_or_no_limit)
-    records["retry_after_us"] = take("workload.retry_after_s", _microseconds_or_no_limit)
+    records["timeout_us"] = take("workload.timeout_s", microseconds_or(int(NO_LIMIT)))
+    records["retry_after_us"] = take("workload.retry_after_s", microseconds_or(int(NO_LIMIT)))
     records["seed"] = take("workload.seed", int)
-    records["horizon_us"] = take("run.horizon_s", _microseconds_or_no_limit)
+    records["horizon_us"] = take("run.horizon_s", microseconds_or(int(NO_LIMIT)))
     records["max_steps"] = take("run.max_steps", int)
     records["fast_forward"] = 1
     return records
