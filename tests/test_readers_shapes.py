@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fastsim.config import ArrivalConfig, LengthConfig, WorkloadConfig
-from fastsim.config.workload import SessionConfig
+from fastsim.config.workload_parts import SessionConfig
 from fastsim.workload import Workload, build_workload
 from fastsim.workload.describe import describe
 

@@ -5,17 +5,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from fastsim.config.model import Duration, Model, Pause, type_integer
-from fastsim.config.workload_parts import (
-    ArrivalShape,
-    FileName,
-    LengthConfig,
-    MaxTokensConfig,
-    PrefixConfig,
-    PriorityConfig,
-    SessionConfig,
-    TraceFormat,
-)
+from fastsim.config.model import Model, Pause, type_integer
+from fastsim.config.workload_parts import ArrivalShape, TrafficConfig
 
 CLASS_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 """Bare keys of TOML, usable as column names."""
@@ -28,7 +19,7 @@ class ClassArrivalConfig(ArrivalShape):
     """Requests per second of the class. None: its share of `workload.arrival.rate_per_s`."""
 
 
-class ClassConfig(Model):
+class ClassConfig(TrafficConfig):
     """One class of requests: traffic of its own, with draws of its own."""
 
     share: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 1.0
@@ -38,24 +29,6 @@ class ClassConfig(Model):
     start_s: Pause = 0.0
     """When its traffic begins."""
     arrival: ClassArrivalConfig = ClassArrivalConfig()
-    prompt: LengthConfig = LengthConfig()
-    output: LengthConfig = LengthConfig()
-    max_tokens: MaxTokensConfig = MaxTokensConfig()
-    prefix: PrefixConfig = PrefixConfig()
-    priority: PriorityConfig = PriorityConfig()
-    sessions: SessionConfig = SessionConfig()
-    trace: FileName | None = None
-    """File of recorded requests; a relative path is relative to the file that names it."""
-    format: TraceFormat | None = None
-    """Format of the trace; none: recognised by its beginning."""
-    window_start_s: Pause = 0.0
-    """Only rows of the trace from this time on, which becomes the start."""
-    window_end_s: Duration | None = None
-    """Only rows of the trace before this time."""
-    sample_share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
-    """Share of the trace's rows, drawn at random."""
-    rate_scale: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 1.0
-    """Divides all gaps between arrivals, besides `workload.rate_scale`."""
 
 
 class ClassesConfig(Model):

@@ -138,3 +138,26 @@ class SessionConfig(Model):
     """Mean of the exponential time from one turn's arrival to the next's."""
     max_prompt_tokens: Positive | None = None
     """A prompt that would be longer begins a new conversation; none: no limit."""
+
+
+class TrafficConfig(Model):
+    """What the traffic as a whole and each class of it can say."""
+
+    prompt: LengthConfig = LengthConfig()
+    output: LengthConfig = LengthConfig()
+    max_tokens: MaxTokensConfig = MaxTokensConfig()
+    prefix: PrefixConfig = PrefixConfig()
+    priority: PriorityConfig = PriorityConfig()
+    sessions: SessionConfig = SessionConfig()
+    trace: FileName | None = None
+    """File of recorded requests; a relative path is relative to the file that names it."""
+    format: TraceFormat | None = None
+    """Format of the trace; none: recognised by its beginning."""
+    window_start_s: Pause = 0.0
+    """Only rows of the trace from this time on, which becomes the start."""
+    window_end_s: Duration | None = None
+    """Only rows of the trace before this time."""
+    sample_share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
+    """Share of the trace's rows, drawn at random; a larger share keeps all of a smaller one. Thins bursts out."""
+    rate_scale: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 1.0
+    """Divides all gaps between arrivals: 2 is twice the rate. A class's comes on top of the workload's."""
