@@ -6,6 +6,7 @@ sets how many random cases of each engine are run, `FASTSIM_SEED` the first of t
 
 import os
 import random
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import pytest
 
 from fastsim.against_vllm import decisions, installed, installed_engines, verify_case
-from fastsim.cli import main
 from fastsim.cli.verify import read_case
 from fastsim.engines.vllm.golden import REQUEST_COLUMNS
 from fastsim.errors import InputError
+from tests.processes import run
 from tests.reference.cases import random_case
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -88,14 +89,7 @@ def test_random_cases_are_decided_as_by_vllm(engine: str) -> None:
 @pytest.fixture
 def fastsim(capsys):
     """Run the command line in this process: exit code, stdout, stderr."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return call
+    return partial(run, capsys)
 
 
 def no_vllm(_name: str) -> str:

@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +16,7 @@ import pytest
 from fastsim.cli import VERBS, main
 from fastsim.metrics import COLUMNS
 from fastsim.store.lock import FolderLock
+from tests.processes import run
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -25,14 +27,7 @@ SMALL = ["--set", "engine.num_gpu_blocks=500", "--set", "workload.num_requests=2
 @pytest.fixture
 def fastsim(capsys):
     """Run the command line in this process: exit code, stdout, stderr."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return call
+    return partial(run, capsys)
 
 
 @pytest.fixture(scope="module")

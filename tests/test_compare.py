@@ -16,10 +16,10 @@ from fastsim.analysis.compare_bootstrap import (
     student_quantile,
 )
 from fastsim.analysis.compare_metrics import DEFAULT_METRICS, better, comparable, null_is_infinite
-from fastsim.cli import main
 from fastsim.cli.compare import compare_text
 from fastsim.errors import InputError
 from fastsim.metrics import COLUMNS, by_name
+from tests.processes import run
 
 #       rate, watermark, seed, preemptions, ttft_p99_ms
 ROWS = [
@@ -280,13 +280,6 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("compare") / "out"
     fastsim.sweep(fastsim.Grid.from_mapping(table), out, workers=1)
     return out
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([*map(str, arguments)])
-    out = capsys.readouterr()
-    return stop.value.code, out.out, out.err
 
 
 def test_the_command_answers_first_and_fits(folder, capsys):

@@ -9,9 +9,9 @@ import pytest
 from fastsim.analysis.compare import compare
 from fastsim.analysis.compare_pareto import front, pareto, read_aims
 from fastsim.analysis.cost import COST, Price
-from fastsim.cli import main
 from fastsim.cli.compare_pareto import pareto_text
 from fastsim.errors import InputError
+from tests.processes import run
 
 AIMS = ["output_throughput_tok_per_s", "ttft_p99_ms"]
 
@@ -146,13 +146,6 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("pareto") / "out"
     fastsim.sweep(fastsim.Grid.from_mapping(table), out, workers=1)
     return out
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([*map(str, arguments)])
-    out = capsys.readouterr()
-    return stop.value.code, out.out, out.err
 
 
 @pytest.mark.parametrize(

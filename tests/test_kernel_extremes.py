@@ -7,9 +7,6 @@ The same numbers compiled, interpreted, and with every index checked. The long f
 import hashlib
 import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +16,8 @@ from fastsim.config.spec import spec_from_mapping
 from fastsim.errors import InputError
 from fastsim.simulation import simulate
 from fastsim.workload import Workload
+from tests.processes import run_elsewhere
 
-ROOT = Path(__file__).parent.parent
 ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "blis", "vllm-rlt")
 INT32_MAX = 2**31 - 1
 NEVER_US = 2**62
@@ -92,14 +89,7 @@ def digests(count: int, first: int = 0) -> list[str]:
 def digests_elsewhere(count: int, **environment: str) -> list[str]:
     """`digests` in a process whose environment decides how kernels are compiled."""
     program = f"from tests.test_kernel_extremes import digests; print(*digests({count}))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_elsewhere(program, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.split()
 

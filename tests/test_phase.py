@@ -11,10 +11,10 @@ from fastsim.analysis.phase import PhaseMap, phase
 from fastsim.analysis.phase_axes import PhaseAxis, phase_grid
 from fastsim.analysis.phase_classes import read_classes
 from fastsim.analysis.phase_refine import refine
-from fastsim.cli import main
 from fastsim.cli.phase_text import phase_text
 from fastsim.config import spec_from_mapping
 from fastsim.errors import InputError
+from tests.processes import run
 
 Y, X = np.mgrid[0:64, 0:64]
 
@@ -351,13 +351,6 @@ def spec_file(tmp_path_factory):
         """
     )
     return path
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([*map(str, arguments)])
-    out = capsys.readouterr()
-    return stop.value.code, out.out, out.err
 
 
 def test_the_command(spec_file, capsys):

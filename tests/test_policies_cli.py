@@ -4,19 +4,12 @@ import json
 
 import pytest
 
-from fastsim.cli import main
 from fastsim.cli.policies import POLICIES
 from fastsim.config import KEYS, load_spec
+from tests.processes import run
 
 NOT_POLICIES = {"engine.num_gpu_blocks", "engine.max_model_len"}
 """What the hardware and the model decide."""
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["policies", *arguments])
-    out = capsys.readouterr()
-    return stop.value.code, out.out, out.err
 
 
 def test_every_scheduler_key_belongs_to_a_policy():
@@ -33,7 +26,7 @@ def test_what_turns_a_policy_on_is_one_of_its_knobs(policy):
 
 
 def test_the_table_fits_and_names_all(capsys):
-    code, out, _ = run(capsys)
+    code, out, _ = run(capsys, "policies")
     assert code == 0
     assert all(len(line) <= 80 for line in out.splitlines())
     words = " ".join(out.split())
@@ -42,7 +35,7 @@ def test_the_table_fits_and_names_all(capsys):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_details_fit_and_explain_every_knob(policy, capsys):
-    code, out, _ = run(capsys, policy.name)
+    code, out, _ = run(capsys, "policies", policy.name)
     assert code == 0
     assert all(len(line) <= 80 for line in out.splitlines())
     words = " ".join(out.split())
@@ -52,7 +45,7 @@ def test_details_fit_and_explain_every_knob(policy, capsys):
 
 
 def test_json_has_the_same(capsys):
-    code, out, _ = run(capsys, "--json")
+    code, out, _ = run(capsys, "policies", "--json")
     assert code == 0
     objects = json.loads(out)
     assert [item["name"] for item in objects] == [policy.name for policy in POLICIES]
@@ -62,6 +55,6 @@ def test_json_has_the_same(capsys):
 
 
 def test_an_unknown_name_is_refused(capsys):
-    code, out, err = run(capsys, "vctim")
+    code, out, err = run(capsys, "policies", "vctim")
     assert (code, out) == (2, "")
     assert "no policy contains 'vctim'" in err

@@ -20,10 +20,10 @@ from fastsim.analysis.recommend_search import Search
 from fastsim.analysis.recommend_slo import WORST_MARGIN, Outlook, margins, slo_terms
 from fastsim.analysis.recommend_space import DEFAULTS, SEQS, TOKENS, space_of
 from fastsim.analysis.recommend_trials import Traffic, Trials
-from fastsim.cli import main
 from fastsim.cli.recommend_text import recommendation_text
 from fastsim.config import load_spec, spec_from_mapping
 from fastsim.config.derived import with_values
+from tests.processes import run
 from tests.recommend_problems import Verdict, problem, setting, solve, solve_rate
 
 ENOUGH_SHARE = 0.10
@@ -343,10 +343,8 @@ def test_a_long_command_is_continued_as_a_shell_does(found: fastsim.Recommendati
 
 
 def cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stopped:
-        main(["recommend", *arguments])
-    out, err = capsys.readouterr()
-    return int(stopped.value.code or 0), out, err
+    code, out, err = run(capsys, "recommend", *arguments)
+    return int(code or 0), out, err
 
 
 def test_a_model_a_gpu_a_rate_and_lengths_are_enough(capsys: pytest.CaptureFixture[str]) -> None:

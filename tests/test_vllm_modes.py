@@ -1,11 +1,8 @@
 """The vLLM kernel compiled once, interpreted, and with every index checked: three ways to the same numbers."""
 
 import hashlib
-import os
 import random
-import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -17,10 +14,10 @@ import pytest
 from fastsim._jit import borrow, entry, helper
 from fastsim.simulation import run_chunk, run_recorded, simulate_chunk
 from fastsim.workload import Workload
+from tests.processes import run_elsewhere
 from tests.reference.cases import random_case
 from tests.vllm_cases import MODES, kernel_facts, records_of, workload_of
 
-ROOT = Path(__file__).parent.parent
 FAMILIES = ("vllm", "policies", "async-policies")
 TINY = {"max_requests": 6, "max_output": 12, "max_steps": 40}
 
@@ -41,18 +38,6 @@ def digest(family: str, seed: int, sizes: dict[str, int]) -> str:
 
 def digests(count: int, sizes: dict[str, int]) -> list[str]:
     return [digest(family, seed, sizes) for family in FAMILIES for seed in range(count)]
-
-
-def run_elsewhere(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in another process, whose environment decides how kernels are compiled."""
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def digests_elsewhere(count: int, sizes: dict[str, int], **environment: str) -> list[str]:
