@@ -66,7 +66,7 @@ def _height(phase: PhaseMap) -> int:
     return round(max(min(max(46 * count, 60), max(26 * count, 340)), title))
 
 
-def verdict_map(sweep: Sweep, phase: PhaseMap) -> Chart:
+def verdict_map(phase: PhaseMap) -> Chart:
     """The most frequent verdict of each cell, with its share where others have it too."""
     records = [
         {

@@ -65,7 +65,7 @@ def _charts(sweep: Sweep) -> list[tuple[str, charts.Chart]]:
     phase = phase_map(sweep, metrics) if metrics else None
     if phase is not None:
         if set(sweep.outcomes) != {"ok"}:
-            found.append(("verdict of most rows", charts.verdict_map(sweep, phase)))
+            found.append(("verdict of most rows", charts.verdict_map(phase)))
         found += [(sweep.label(metric), charts.metric_map(sweep, phase, metric)) for metric in reversed(metrics)]
     for trade in trade_offs(sweep)[:2]:
         title = f"{sweep.label(trade.y)} against {sweep.label(trade.x)}"

@@ -85,7 +85,7 @@ def where(sweep: Sweep, page: html.Charts) -> str:
         caption = "The verdict of most rows of a cell, paler and with its share where others have another. "
         caption += "Of two as frequent the worse is shown."
         more = html.folded("The figures of this map", _verdict_table(found))
-        parts.append(page.figure("Verdict", caption, charts.verdict_map(sweep, found), more))
+        parts.append(page.figure("Verdict", caption, charts.verdict_map(found), more))
     for metric in metrics:
         caption = "The mean of the settings of a cell."
         if found.cells[f"{metric}|none"].sum():

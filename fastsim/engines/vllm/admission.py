@@ -74,7 +74,7 @@ def scan_waiting(cfg, st, tot, wl, req, q, blk, log, rec):
             return SCAN_LIMIT
         st["scanned"] += 1
         if full:
-            victim = slot_victim(cfg, st, wl, req, log, i)
+            victim = slot_victim(st, wl, req, log, i)
             if victim == NONE:
                 return CAP
             refusal = admit_in_place(cfg, st, tot, wl, req, q, blk, log, rec, i, victim)
@@ -132,7 +132,7 @@ def try_admit(cfg, st, tot, wl, req, q, blk, log, i, leaving):
         budget += req.scheduled[leaving] if req.lane[leaving] == cfg["block_size"] else 1
         running -= 1
         free += blocks_leaving(cfg, st, req, blk, leaving)
-        evictable += hits_leaving(cfg, st, wl, req, blk, i, hits, leaving)
+        evictable += hits_leaving(cfg, wl, req, blk, i, hits, leaving)
     if not cfg["enable_chunked_prefill"] and tokens > budget:
         return CHUNKING
     tokens = min(tokens, budget)

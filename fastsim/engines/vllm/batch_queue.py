@@ -123,7 +123,7 @@ def submit(cfg, st, tot, wl, req, q, blk, log, rec):
     if cfg["record"]:
         record_schedule(cfg, st, req, rec, start_us, end_us)
     tokens = count_scheduled_step(st, tot, end_us - start_us)
-    send_batch(cfg, st, tot, req, q, log)
+    send_batch(cfg, st, req, q)
     st["in_flight"] += 1
     return tokens
 

@@ -69,7 +69,7 @@ def find_hits(cfg, wl, req, blk, i):
 
 
 @helper
-def _hold_copy(req, blk, cfg, i, block, copy):
+def _hold_copy(req, blk, i, block, copy):
     blk.held_copies[req.holding_row[i] * _row_blocks(blk) + block] = copy
 
 
@@ -96,7 +96,7 @@ def take_hits(cfg, st, wl, req, blk, i, hits):
             blk.length[copy] = 0
             st["free"] -= 1
         blk.references[copy] += 1
-        _hold_copy(req, blk, cfg, i, block, copy)
+        _hold_copy(req, blk, i, block, copy)
     block = shared
     while block < hits:
         node = _oldest_run(blk, req.cached_runs[i], block)
@@ -174,7 +174,7 @@ def cache_blocks(cfg, st, wl, req, blk, i, full_blocks):
         else:
             blk.sibling[blk.last_copy[slot]] = copy
         blk.last_copy[slot] = copy
-        _hold_copy(req, blk, cfg, i, block, copy)
+        _hold_copy(req, blk, i, block, copy)
     req.num_cached_blocks[i] = full_blocks
 
 

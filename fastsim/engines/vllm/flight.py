@@ -31,7 +31,7 @@ def next_base(st, q):
 
 
 @inlined
-def send_batch(cfg, st, tot, req, q, log):
+def send_batch(cfg, st, req, q):
     """After schedule(): C grows, the tokens are in flight, and whoever misses nothing more will get a token.
 
     From then on it is certain that it decodes in every later call until its last token is in flight, so it enters the

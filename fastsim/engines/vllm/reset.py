@@ -29,7 +29,7 @@ def reset(cfg, st, tot, flat, wl, req, q, blk, log, itl):
     _reset_requests(cfg, wl, req, log)
     if cfg["enable_prefix_caching"]:
         _reset_blocks(cfg, st, wl, req, blk)
-    _reset_arrivals(cfg, st, tot, wl, q, log)
+    _reset_arrivals(st, tot, wl, q, log)
     st["cap"] = initial_cap(cfg, st, wl)
     tot["cap_min"] = st["cap"]
     outputs = 0
@@ -147,7 +147,7 @@ def _reset_blocks(cfg, st, wl, req, blk):
 
 
 @helper
-def _reset_arrivals(cfg, st, tot, wl, q, log):
+def _reset_arrivals(st, tot, wl, q, log):
     num_requests = wl.order.shape[0]
     st["clients"] = wl.clients[0]
     if st["clients"] == 0:

@@ -18,7 +18,7 @@ def schedule_step(cfg, st, tot, wl, req, q, blk, log, rec):
     begin_step(cfg, st, req)
     if cfg["asynchronous"] and st["clock_next_end"] < st["clock"]:
         take_ended_off_clock(cfg, st, req, q, log)
-    choose_clock(cfg, st, tot, req, q, log)
+    choose_clock(cfg, st, req, q, log)
     running_loop(cfg, st, tot, wl, req, q, blk, log, rec)
     waiting_loop(cfg, st, tot, wl, req, q, blk, log, rec)
     st["decode_tokens"] += st["clocked"]
@@ -82,7 +82,7 @@ def wanted_tokens(cfg, st, req, i):
 
 
 @inlined
-def choose_clock(cfg, st, tot, req, q, log):
+def choose_clock(cfg, st, req, q, log):
     """Whether everybody on the clock will decode one token in this step; if not, write the counters out.
 
     True when the budgets cover every decoder and whatever stands before the last of them. What an explicit request

@@ -15,7 +15,7 @@ def _less_urgent(wl, log, a, b):
 
 
 @helper
-def slot_victim(cfg, st, wl, req, log, i):
+def slot_victim(st, wl, req, log, i):
     """Whom candidate `i` may push off a slot: unprotected, strictly less urgent; the least urgent, the latest arrival.
 
     The first in running order on ties, as with vLLM's priority victim. NONE: nobody.
@@ -31,7 +31,7 @@ def slot_victim(cfg, st, wl, req, log, i):
 
 
 @helper
-def _held_shared(cfg, req, i):
+def _held_shared(req, i):
     """Leading shared blocks that `i` holds as hashed copies."""
     return min(req.shared_blocks[i], req.num_cached_blocks[i])
 
@@ -42,19 +42,19 @@ def blocks_leaving(cfg, st, req, blk, leaving):
     blocks = held_blocks(cfg, st, req, leaving)
     if not cfg["enable_prefix_caching"] or req.shared_blocks[leaving] == 0:
         return blocks
-    for block in range(_held_shared(cfg, req, leaving)):
+    for block in range(_held_shared(req, leaving)):
         if blk.references[held_copy(req, blk, leaving, block)] > 1:
             blocks -= 1
     return blocks
 
 
 @helper
-def hits_leaving(cfg, st, wl, req, blk, i, hits, leaving):
+def hits_leaving(cfg, wl, req, blk, i, hits, leaving):
     """Hits of candidate `i` that only `leaving` holds: they come to the free list and must not be counted twice."""
     if not cfg["enable_prefix_caching"]:
         return 0
     count = 0
-    for block in range(min(hits, req.shared_blocks[i], _held_shared(cfg, req, leaving))):
+    for block in range(min(hits, req.shared_blocks[i], _held_shared(req, leaving))):
         copy = blk.first_copy[slot_of(cfg, wl, blk, i, block)]
         if blk.references[copy] == 1 and held_copy(req, blk, leaving, block) == copy:
             count += 1
