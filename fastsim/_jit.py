@@ -30,6 +30,8 @@ from typing import Any
 import numba
 from numba import njit, types
 from numba.core import event
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 from fastsim import _notice
 
@@ -94,10 +96,33 @@ class _Announcer(event.Listener):  # type: ignore[misc]
 
 event.register("numba:compile", _Announcer())
 
+
+class _QuickCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of machine code, read without importing what only compiling needs.
+
+    Those are 200 modules of built-in functions and SciPy: 0.4 s of CPU of every process's start. Machine code needs
+    the runtime alone. A miss compiles, and imports them then.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
+_IS_KNOWN = numba.__version__.startswith(KNOWN_NUMBA) and not numba.config.DISABLE_JIT
+
+
+def entry(function: Callable[..., Any]) -> Any:
+    """The decorator of functions that Python calls. They release the GIL."""
+    compiled = njit(cache=True, nogil=True)(function)
+    if _IS_KNOWN:
+        compiled._cache = _QuickCache(function)
+    return compiled
+
+
 # Python never calls a helper, so no wrappers for it: they were most of the compile time
 _HELPER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-
-entry: Callable[..., Any] = njit(cache=True, nogil=True)
 
 
 def _unchanged(arrays: Any) -> Any:
@@ -298,9 +323,8 @@ if numba.config.DISABLE_JIT:
     borrow: Callable[..., Any] = _unchanged
 else:
     from fastsim._borrowed import borrow as borrow
-
-    if numba.__version__.startswith(KNOWN_NUMBA):
-        helper = _helper_as_part()
+if _IS_KNOWN:
+    helper = _helper_as_part()
 
 # For what stands in a loop over requests or steps and has one caller: array pointers then stay in registers. Plain
 # stepping fell from 20 to 12 ns a decode, a run of the discussion's first row from 0.60 to 0.45 ms.
