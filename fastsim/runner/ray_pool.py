@@ -22,7 +22,6 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fastsim._jit import cache_folder
 from fastsim.errors import FastsimError, InputError
 from fastsim.runner.cores import available_cores
 from fastsim.runner.hands import Desk, Event, Hand
@@ -74,8 +73,9 @@ class Remote:
                 return f"{socket.gethostname()} has a trace with other contents than the driver's"
         except FastsimError as error:
             return f"on {socket.gethostname()}: {error}"
+        simulation = import_module(self._job.simulation)
         with _one_at_a_time():
-            import_module(self._job.simulation).compile_kernels()
+            simulation.compile_kernels()
         return None
 
     def run(self, task: Task) -> Outcome:
@@ -273,6 +273,8 @@ class RayPool:
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
     """Within, no other worker of this node: one compiles the kernels, and the others load them."""
+    from fastsim._jit import cache_folder  # Numba, which the driver does without
+
     with (cache_folder() / ".compiling").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
