@@ -1,4 +1,4 @@
-"""`python -m benchmarks kernel|engines|sweep|scaling|startup|vllm [--tiny] [--full] [--readme]`."""
+"""`python -m benchmarks kernel|engines|sweep|scaling|startup|vllm|backends [--tiny] [--full] [--readme]`."""
 
 from typing import Annotated
 
@@ -49,6 +49,14 @@ def run_vllm(tiny: Tiny = False, readme: Readme = False) -> None:
     from benchmarks import vllm
 
     vllm.main(tiny, readme)
+
+
+@app.command("backends")
+def run_backends(tiny: Tiny = False, readme: Readme = False) -> None:
+    """Ray against local processes, where Ray is installed."""
+    from benchmarks import backends
+
+    backends.main(tiny, readme)
 
 
 app()

@@ -17,6 +17,7 @@ def cpu_s(command: list[str], cache: str) -> float:
     """CPU seconds of a command and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "FASTSIM_CACHE_DIR": cache}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # with it every start compiles the package's Python again
     subprocess.run([sys.executable, "-m", "fastsim", *command], check=True, capture_output=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -1,0 +1,82 @@
+"""Ray on one machine against local processes: the tenth-size million sweep, in turn."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+from benchmarks.sweep import SPEC, TOTAL
+from benchmarks.table import markdown, publish
+
+ROUNDS = 5
+RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def command_s(rows: int, backend: str, ray_address: str | None, folder: Path) -> float:
+    """Wall seconds of the whole command."""
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | QUIET
+    if ray_address is not None:
+        environment["RAY_ADDRESS"] = ray_address
+    shutil.rmtree(folder, ignore_errors=True)
+    options = ["--sample", str(rows), "--out", str(folder), "--backend", backend, "--workers", "2"]
+    command = [sys.executable, "-m", "fastsim", "sweep", str(SPEC), *options]
+    started = time.perf_counter()
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return time.perf_counter() - started
+
+
+@contextmanager
+def running_ray() -> Iterator[str]:
+    """A Ray of two cores, as a cluster would be there before the sweep; its address."""
+    options = ["--num-cpus", "2", "--include-dashboard", "false"]
+    subprocess.run([*RAY, "start", "--head", *options], check=True, capture_output=True, env={**os.environ, **QUIET})
+    try:
+        time.sleep(5.0)  # its own processes are still loading
+        yield "auto"
+    finally:
+        subprocess.run([*RAY, "stop", "--force"], check=True, capture_output=True)
+
+
+def main(tiny: bool, readme: bool) -> None:
+    """Measure and print."""
+    if find_spec("ray") is None:
+        raise SystemExit("Ray is not installed: pip install 'fastsim-llm[ray]'")
+    rows, rounds = (2_000, 1) if tiny else (TOTAL // 10, ROUNDS)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "sweep"
+        command_s(100, "local", None, out)  # compiles, if need be
+
+        def pairs(address: str | None) -> list[tuple[float, float]]:
+            found = []
+            for turn in range(rounds):
+                both = ["local", "ray"] if turn % 2 else ["ray", "local"]
+                found.append({backend: command_s(rows, backend, address, out) for backend in both})
+            return [(pair["local"], pair["ray"]) for pair in found]
+
+        with running_ray() as address:
+            there = pairs(address)
+        here = pairs(None)
+    table = [
+        (name, *(f"{median(column):.1f}" for column in zip(*found, strict=True)), f"{_ratio(found):.2f}x")
+        for name, found in (("a Ray that runs (`RAY_ADDRESS`)", there), ("a Ray of its own, started and ended", here))
+    ]
+    note = (
+        f"Wall seconds of the whole command over {rows:,} configurations of the million, two workers, Ray "
+        f"{version('ray')}: medians of {rounds} pairs in turn; throughput is the median of the pairs' ratios."
+    )
+    publish("backends", markdown(("sweep", "local s", "Ray s", "throughput"), table, note), readme)
+
+
+def _ratio(pairs: list[tuple[float, float]]) -> float:
+    return median(local / ray for local, ray in pairs)
