@@ -205,6 +205,16 @@ def test_somebody_elses_folder_is_refused_and_fresh_touches_nothing_of_it(tmp_pa
     assert (tmp_path / "thesis.tex").read_text() == "important"
 
 
+@pytest.mark.parametrize("name", ["spec.toml", "manifest.json", "parts.jsonl"])
+def test_a_sweep_killed_while_it_wrote_its_first_files_begins_anew(tmp_path, name):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / ".lock").touch()
+    leftover = tmp_path / f".{name}.4711.tmp"
+    leftover.write_text("half")
+    assert missing(tmp_path) == [0, 1, 2, 3]
+    assert not leftover.exists()
+
+
 def test_somebody_elses_manifest_is_not_overwritten(tmp_path):
     (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
     with pytest.raises(InputError, match="damaged or missing"):

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -83,6 +84,12 @@ def unsealed(table: Mapping[str, Any]) -> dict[str, Any] | None:
     """The table without its checksum; None when it was changed. One without (an older version's) is taken as it is."""
     inner = {name: value for name, value in table.items() if name != "check"}
     return inner if "check" not in table or table == sealed(inner) else None
+
+
+def final_name(name: str) -> str:
+    """The name that a temporary file is to have; any other name as it is."""
+    temporary = re.fullmatch(r"\.(.+)\.\d+\.tmp", name)
+    return temporary[1] if temporary else name
 
 
 def remove_leftovers(folder: Path) -> None:

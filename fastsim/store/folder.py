@@ -17,7 +17,7 @@ from typing import Any
 from fastsim.errors import InputError
 from fastsim.grid import Grid, Part, Selection
 from fastsim.store.failures import MAX_LISTED, counted, noted
-from fastsim.store.files import checksum, remove_leftovers, sealed, unsealed, write_whole
+from fastsim.store.files import checksum, final_name, remove_leftovers, sealed, unsealed, write_whole
 from fastsim.store.lock import FolderLock
 from fastsim.store.manifest import Manifest, PartRecord, differences, read_manifest, read_record
 
@@ -239,8 +239,8 @@ class SweepFolder:
         """Nothing is put into a folder that holds other things."""
         if not self.path.is_dir():
             return
-        names = {entry.name for entry in self.path.iterdir()}
-        if names - OWN_NAMES and "manifest.json" not in names:
+        names = {final_name(entry.name) for entry in self.path.iterdir()}  # of one that has just begun, or was killed
+        if names - OWN_NAMES and not (self.path / "manifest.json").exists():
             raise InputError(
                 f"--out {self.path}: it is not a sweep's folder; choose another one, or put the rows there with --fresh"
             )
