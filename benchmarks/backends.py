@@ -1,6 +1,7 @@
 """Ray on one machine against local processes: the tenth-size million sweep, in turn."""
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -17,20 +18,29 @@ from benchmarks.sweep import SPEC, TOTAL
 from benchmarks.table import markdown, publish
 
 ROUNDS = 5
-RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+CLUSTER = """
+import sys
+import ray
+print(ray.init(address="local", num_cpus=2, include_dashboard=False).address_info["gcs_address"], flush=True)
+sys.stdin.read()
+"""
+
+
+def environment(ray_address: str | None) -> dict[str, str]:
+    """A user's shell: with a cluster's address or without, and Python's own bytecode cached."""
+    names = {"RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE"}
+    kept = {key: value for key, value in os.environ.items() if key not in names} | QUIET
+    return kept if ray_address is None else kept | {"RAY_ADDRESS": ray_address}
 
 
 def command_s(rows: int, backend: str, ray_address: str | None, folder: Path) -> float:
     """Wall seconds of the whole command."""
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | QUIET
-    if ray_address is not None:
-        environment["RAY_ADDRESS"] = ray_address
     shutil.rmtree(folder, ignore_errors=True)
     options = ["--sample", str(rows), "--out", str(folder), "--backend", backend, "--workers", "2"]
     command = [sys.executable, "-m", "fastsim", "sweep", str(SPEC), *options]
     started = time.perf_counter()
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment(ray_address))
     if done.returncode:
         raise SystemExit(done.stderr)
     return time.perf_counter() - started
@@ -38,14 +48,16 @@ def command_s(rows: int, backend: str, ray_address: str | None, folder: Path) ->
 
 @contextmanager
 def running_ray() -> Iterator[str]:
-    """A Ray of two cores, as a cluster would be there before the sweep; its address."""
-    options = ["--num-cpus", "2", "--include-dashboard", "false"]
-    subprocess.run([*RAY, "start", "--head", *options], check=True, capture_output=True, env={**os.environ, **QUIET})
-    try:
+    """A Ray of two cores in a process of its own, as a cluster would be there before the sweep; its address."""
+    command = [sys.executable, "-c", CLUSTER]
+    with subprocess.Popen(command, env=environment(None), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cluster:
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        if not (address := cluster.stdout.readline().decode().strip()):
+            raise SystemExit("Ray does not start")  # and has said why
         time.sleep(5.0)  # its own processes are still loading
-        yield "auto"
-    finally:
-        subprocess.run([*RAY, "stop", "--force"], check=True, capture_output=True)
+        yield address
+        cluster.stdin.close()
 
 
 def main(tiny: bool, readme: bool) -> None:

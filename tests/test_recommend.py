@@ -401,6 +401,7 @@ def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixtur
         (["--percentile", "98"], "one of 50, 90, 95, 99 was expected"),
         (["--seeds", "1"], "at least 2 were expected"),
         (["--gpu-hour-price", "0"], "a price above 0 was expected"),
+        (["--gpu-hour-price", "inf"], "a price above 0 was expected"),
         (["--rate", "-1"], "--rate -1, but a number above 0 and up to 1e+06 was expected"),
         (["--max-rate"], "--max-rate without an SLO"),
         (["--ttft-ms", "900", "--max-rate", "--concurrency", "4"], "arrivals that have a rate were expected"),

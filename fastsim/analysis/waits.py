@@ -84,7 +84,7 @@ class Queue:
             for request in self.finishing.pop(0)[1]:
                 self._remove(request)
         while self.coming and self.coming[-1][0] <= now_us:
-            self._insert(self.coming.pop()[1], row)
+            self._insert(self.coming.pop()[1])
         while self.deadlines and self.deadlines[-1][0] <= now_us:
             self._remove(self.deadlines.pop()[1])
         while self.next_admission < len(history.admissions) and history.admissions[self.next_admission].row == row:
@@ -114,14 +114,14 @@ class Queue:
         eviction = history.evictions[self.next_eviction]
         request = eviction.victim
         self.evicted[request] = self.evicted.get(request, 0) + 1
-        self._insert(request, row, preempted=True)
+        self._insert(request, preempted=True)
         if eviction.swapped:
             self.on_host.add(request)
         if history.config["asynchronous"]:
             ran = [span.end_us for span in history.spans[request] if span.steps and span.row < row]
             self.stale_until[request] = ran[-1] if ran else 0
 
-    def _insert(self, request: int, row: int, preempted: bool = False) -> None:
+    def _insert(self, request: int, preempted: bool = False) -> None:
         history = self.history
         workload, config = history.workload, history.config
         arrival_us = int(history.log.arrival_us[request])

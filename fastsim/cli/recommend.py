@@ -66,11 +66,13 @@ def command(
     fresh seeds, and shows why, the margin, and what more traffic or longer outputs would do. Exit code 1: no setting
     meets the SLO.
     """
+    from math import isfinite
+
     from fastsim.analysis.recommend import recommend
     from fastsim.cli.hardware import overrides_of, print_assumptions
     from fastsim.errors import InputError
 
-    if price is not None and not price > 0:
+    if price is not None and not (isfinite(price) and price > 0):
         raise InputError(f"--gpu-hour-price {price:g}, but a price above 0 was expected")
     given = {
         "slo.ttft_ms": ttft,

@@ -99,7 +99,7 @@ LENGTH_NEEDS = {
 """What each distribution of lengths cannot do without."""
 
 
-def _needs(dist: str, parameter: str) -> Callable[..., bool]:
+def _needs(dist: str) -> Callable[..., bool]:
     return lambda given, value: given != dist or value is not None
 
 
@@ -108,7 +108,7 @@ def _length_rules(section: str) -> list[Rule]:
     rules = [
         Rule(
             (f"{prefix}.dist", f"{prefix}.{parameter}"),
-            _needs(dist, parameter),
+            _needs(dist),
             f"{prefix}.{parameter} is missing, but it was expected with {prefix}.dist = {{0}}",
         )
         for dist, parameters in LENGTH_NEEDS.items()

@@ -13,7 +13,7 @@ from fastsim.engines.blis.codes import MORE_KEYS, NONE
 
 
 @helper
-def _regular_key(cfg, s, i, block):
+def _regular_key(s, i, block):
     """Key of block `block` of a regular table of `i`, decode blocks included."""
     return prompt_key(s, i, block) if block < s.req.prompt_blocks[i] else s.req.key_start[i] + block
 
@@ -51,9 +51,9 @@ def chained_key(cfg, st, s, i, previous, position):
     block_size = cfg["block_size"]
     block = position // block_size
     if position % block_size == 0:
-        before = _regular_key(cfg, s, i, block - 1) if block > 0 else NONE
+        before = _regular_key(s, i, block - 1) if block > 0 else NONE
         if previous == before:
-            return _regular_key(cfg, s, i, block)
+            return _regular_key(s, i, block)
     owner = i
     if s.wl.prefix_group[i] != NONE and position + block_size <= s.wl.prefix_tokens[i]:
         owner = s.wl.arrival_us.shape[0] + s.wl.prefix_group[i]

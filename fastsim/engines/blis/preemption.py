@@ -25,7 +25,7 @@ def choose_victim(cfg, st, s):
 
 
 @helper
-def end_life(st, s, tot, i):
+def end_life(s, tot, i):
     """Account for the tokens of a life that is over, whose progress is written out."""
     progress = s.req.progress[i]
     start = s.req.start_tokens[i]
@@ -53,7 +53,7 @@ def stop_running(st, s, tot, at):
         leave_clock(st, s, i)
         if s.req.end_clock[i] == st["next_end"]:
             find_next_end(st, s)
-    end_life(st, s, tot, i)
+    end_life(s, tot, i)
 
 
 @helper

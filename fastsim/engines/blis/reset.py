@@ -62,7 +62,7 @@ def finish_run(cfg, st, s, tot, itl, stop):
         s.log.num_generated[i] = generated_tokens(st, s, i)
         if s.req.lane[i] != NONE:
             leave_clock(st, s, i)
-        end_life(st, s, tot, i)
+        end_life(s, tot, i)
     finish_gaps(st, s.gaps, tot, itl)
     tot["end_us"] = st["end_us"]
     tot["usable_blocks"] = cfg["total_kv_blocks"]

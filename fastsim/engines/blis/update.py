@@ -133,7 +133,7 @@ def finish(cfg, st, s, tot, itl, i):
     s.lists.lane_size[s.req.lane[i]] -= 1
     s.req.lane[i] = NONE
     s.req.progress[i] = progress
-    end_life(st, s, tot, i)
+    end_life(s, tot, i)
     release(cfg, st, s, i, slots)
     st["total_output_tokens"] += generated
     tot["completed"] += 1
