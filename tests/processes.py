@@ -10,6 +10,8 @@ import pytest
 from fastsim.cli import main
 
 ROOT = Path(__file__).parent.parent
+SMALL_FILES = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""For processes whose files are limited: Python stores bytecode that was cut short, and stumbles over it ever after."""
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:

@@ -22,6 +22,7 @@ from fastsim.store import part_path, read_manifest
 from fastsim.store.failures import MAX_LISTED
 from fastsim.worker import part_data
 from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW
+from tests.processes import SMALL_FILES
 
 FAKE = "tests.fake_simulation"
 
@@ -288,7 +289,8 @@ def test_a_full_disk_is_one_sentence_and_what_was_done_is_kept(tmp_path):
     def small_files_only():
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    output, errors = start(tmp_path, f"{FINE}, 7", preexec_fn=small_files_only).communicate(timeout=60)
+    process = start(tmp_path, f"{FINE}, 7", preexec_fn=small_files_only, env=os.environ | SMALL_FILES)
+    output, errors = process.communicate(timeout=60)
     assert output == "imported\n"
     assert re.fullmatch(r".*/out: part \d cannot be stored \(File too large\); what was done is kept.*\n", errors)
     assert read_manifest(tmp_path / "out").state == "failed"

@@ -13,6 +13,7 @@ from pathlib import Path
 from fastsim.errors import FastsimError
 from fastsim.runner import sweep
 from tests.faults.sweeps import FaultError, Target, check_kept, stamps, wait_for_the_end
+from tests.processes import SMALL_FILES
 
 
 def inflict(target: Target, work: Path, rng: random.Random, count: int, say: Callable[[str], None]) -> Counter[str]:
@@ -56,7 +57,8 @@ def full_tmpfs(target: Target, place: Path, rng: random.Random, counts: Counter[
 def limited_files(target: Target, out: Path, size: int, counts: Counter[str]) -> None:
     """No file may grow beyond `size` bytes: parts, manifest or journal run into it, in any order."""
     shutil.rmtree(out, ignore_errors=True)
-    process = target.start(out, 2, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)))
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
+    process = target.start(out, 2, preexec_fn=limit, env=os.environ | SMALL_FILES)
     _, errors = process.communicate(timeout=120)
     wait_for_the_end(process.pid)
     counts["file_size"] += 1
