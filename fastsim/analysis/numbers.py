@@ -26,6 +26,11 @@ def number(value: Any) -> str:
     return str(value)
 
 
+def more_seeds(seeds: int, gives: str) -> str:
+    """What to do about a single seed: `sweep.seeds = 30 gives one`, and where it would not help."""
+    return f"sweep.seeds = {seeds} {gives} (not for a trace, which no seed changes)"
+
+
 def column_label(name: str) -> str:
     """A result column in words with its unit: `TTFT p99, ms`."""
     from fastsim.metrics import by_name  # it loads NumPy, which `fastsim --help` does without

@@ -221,6 +221,7 @@ def _count(rows: "pl.DataFrame", verdict: str) -> int:
 
 def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str:
     from fastsim.analysis.compare_metrics import better
+    from fastsim.analysis.numbers import more_seeds
     from fastsim.cli.tables import number
 
     judged = rows.filter(verdict="better") if better(metric) else rows.filter(rows["verdict"].is_in(["more", "less"]))
@@ -230,8 +231,7 @@ def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str
         if not worse and not unclear:
             if rows["difference"].is_null().all():
                 return f"no pair of rows has {metric} on both sides."
-            more = "sweep.seeds = 30 gives one (not for a trace, which no seed changes)"
-            return f"one seed gives no interval for {metric}; {more}"
+            return f"one seed gives no interval for {metric}; {more_seeds(30, 'gives one')}"
         text = f"no value of {by} is shown to be better than {baseline} in {metric}"
         if worse:
             text += f"; worse: {_listed(worse)}"

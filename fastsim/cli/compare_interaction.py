@@ -50,13 +50,13 @@ def _numbers(row: dict[str, Any]) -> list[Any]:
 def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> str:
     """What the first metric says: its clearest combination."""
     from fastsim.analysis.compare_rows import level_text
+    from fastsim.analysis.numbers import more_seeds
     from fastsim.cli.tables import number
 
     metric = table["metric"][0]
     rows = table.filter(metric=metric)
     if (rows["verdict"] == "one seed").all():
-        more = "sweep.seeds = 30 gives one (not for a trace, which no seed changes)"
-        return f"one seed gives no interval for {metric}; {more}."
+        return f"one seed gives no interval for {metric}; {more_seeds(30, 'gives one')}."
     shown = rows.filter(rows["verdict"].is_in(["depends", "reverses"]))
     if shown.is_empty():
         return (

@@ -86,9 +86,10 @@ def _share(row: dict[str, Any]) -> str:
 
 
 def _note(table: "pl.DataFrame") -> str:
+    from fastsim.analysis.numbers import more_seeds
+
     if table["front_share"].null_count() == table.height:
-        more = "sweep.seeds = 30 would say it (not for a trace, which no seed changes)"
-        return f"One seed: how sure the front is cannot be said; {more}."
+        return f"One seed: how sure the front is cannot be said; {more_seeds(30, 'would say it')}."
     return (
         "Means over seeds (inf: a percentile among requests that never got there). The share says in how many of 500 "
         "resamples of the seeds a setting is on the front: near 100 % it is sure, below it depends on the seeds."

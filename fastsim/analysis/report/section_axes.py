@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from fastsim.analysis.numbers import number
+from fastsim.analysis.numbers import more_seeds, number
 from fastsim.analysis.report import charts_axes, html
 from fastsim.analysis.report.effects import MOST_AXES, Effect, effect_metrics, effects
 from fastsim.analysis.report.figures import setting_text
@@ -27,8 +27,7 @@ def changes(sweep: Sweep, page: html.Charts) -> str:
             f"Bars are 95 % intervals over {sweep.seeds:,} seeds; a difference counts when its interval excludes 0."
         )
     else:
-        words += "With one seed there are no intervals; "
-        words += "sweep.seeds = 10 gives some (not for a trace, which no seed changes)."
+        words += f"With one seed there are no intervals; {more_seeds(10, 'gives some')}."
     parts = [html.paragraph(words, "note")]
     if count > MOST_AXES:
         parts.append(html.paragraph(f"The {MOST_AXES} axes that explain most are shown, of {count}.", "note"))
@@ -78,8 +77,7 @@ def chance(sweep: Sweep, page: html.Charts) -> str:
     objective = next((name for name, _ in sweep.objectives if name in sweep.metrics and name != MEETS), None)
     found = spread(sweep, objective) if objective else None
     if found is None:
-        more = "sweep.seeds = 10 gives one (not for a trace, which no seed changes)"
-        return html.paragraph(f"There is one seed, so no spread over seeds; {more}.")
+        return html.paragraph(f"There is one seed, so no spread over seeds; {more_seeds(10, 'gives one')}.")
     what = f"the best setting of each {', '.join(sweep.question.for_each)}" if found.by_load else "the best settings"
     caption = f"Of {what}; at most {MOST_SETTINGS}. A mark is one seed"
     caption += f" (the first {found.seeds_shown} of {sweep.seeds:,})." if found.seeds_shown < sweep.seeds else "."
