@@ -108,7 +108,7 @@ def read_levels(paths: Sequence[str | Path], sets: Sequence[str] = ()) -> Levels
     if not files:
         raise InputError(f"{paths[0]}: has no *.json, but results of vllm bench serve were expected, one a rate")
     config = with_values(Config(), load_spec(None, sets).settings)
-    if not config.engine.name.startswith("vllm-0"):
+    if not config.engine.is_vllm:
         raise InputError(
             f"engine.name = {config.engine.name!r}, but one of vLLM's engines was expected for calibration"
         )

@@ -134,7 +134,7 @@ def read_run(path: str | Path, sets: Sequence[str] = (), *, format: str | None =
     if assumed:
         words = ", ".join(f"engine.{name} {shown(getattr(base.engine, name))}" for name in assumed)
         notes.append(f"neither {META} nor --set says, and vLLM's defaults are assumed: {words}")
-    if not base.engine.name.startswith("vllm-0"):
+    if not base.engine.is_vllm:
         raise InputError(f"engine.name = {base.engine.name!r}, but one of vLLM's engines was expected for calibration")
     notes += trace.report.notes
     notes += [

@@ -124,7 +124,7 @@ def space_of(spec: Spec, axis_options: Sequence[str] = (), hardware: Hardware | 
         When the engine is not vLLM's, or an `--axis` is over anything but the engine.
     """
     base = spec.base
-    if not base.engine.name.startswith("vllm-0"):
+    if not base.engine.is_vllm:
         raise InputError(
             f"{spec.source}: engine.name = {base.engine.name!r}, but a recommendation is made of vLLM's flags: "
             "a vllm engine was expected"

@@ -46,7 +46,7 @@ def check_recorded(config: Config) -> None:
     InputError
         One sentence.
     """
-    if not config.engine.name.startswith("vllm-0"):
+    if not config.engine.is_vllm:
         raise InputError(
             f"engine.name = {config.engine.name}, but one of vLLM's engines was expected: only they record their "
             "steps, from which timelines and the stories of requests are made"

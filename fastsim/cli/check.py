@@ -50,7 +50,7 @@ def command(
         workload = plan.build(config.workload)
         fit = Fit.of(config, workload)
         fits[fit] = fits.get(fit, 0) + 1
-        load = load_of(config, workload) if config.engine.name.startswith("vllm-0") else None
+        load = load_of(config, workload) if config.engine.is_vllm else None
         if load is not None:
             loads[load] = loads.get(load, 0) + 1
         checked += 1

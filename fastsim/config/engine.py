@@ -135,6 +135,11 @@ class EngineConfig(Model):
     rlt: RltKnobs = RltKnobs()
 
     @property
+    def is_vllm(self) -> bool:
+        """Whether the scheduler is vLLM's own, of whatever release."""
+        return self.name.startswith("vllm-0")
+
+    @property
     def usable_blocks(self) -> int:
         """Blocks that requests can hold: under vLLM all but the null block."""
-        return (self.num_gpu_blocks or 1) - self.name.startswith("vllm-0")
+        return (self.num_gpu_blocks or 1) - self.is_vllm
