@@ -11,7 +11,7 @@ from fastsim.analysis.numbers import number
 from fastsim.analysis.recommend_answer import Option, Recommendation
 from fastsim.analysis.recommend_choice import ALIKE, MORE_TRAFFIC, Choice, choose, option
 from fastsim.analysis.recommend_flags import kv_safe_num_seqs
-from fastsim.analysis.recommend_hardware import Hardware, check_no_preset, hardware_of
+from fastsim.analysis.recommend_hardware import Hardware, check_no_preset, hardware_given
 from fastsim.analysis.recommend_rate import max_rate, min_replicas
 from fastsim.analysis.recommend_slo import Outlook, slo_terms
 from fastsim.analysis.recommend_space import BLOCKS, SEQS, Space, space_of
@@ -82,7 +82,8 @@ def recommend(
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}, but an integer of at least 1 was expected")
     read = spec if isinstance(spec, Spec) else load_spec(spec, sets)
-    hardware = hardware_of(model, gpu, read.base.engine.block_size, assume)
+    given = hardware_given(model, gpu)
+    hardware = Hardware.deployed(*given, read.base.engine.block_size, assume or {}) if given is not None else None
     space, hardware_notes = _space(read, axes, hardware)
     terms = slo_terms(space.base, percentile)
     traffic = Traffic(space.base.workload)

@@ -22,6 +22,18 @@ class Hardware:
     block_size: int = 16
     overrides: tuple[tuple[str, Any], ...] = ()
 
+    @classmethod
+    def deployed(cls, model: str, gpu: str, block_size: int, overrides: Mapping[str, Any]) -> "Hardware":
+        """A model on a GPU, or on several as `4xh100`.
+
+        Raises
+        ------
+        InputError
+            When the overrides say another number of GPUs.
+        """
+        gpu, known = deployed_on(gpu, overrides)
+        return cls(model, gpu, block_size, tuple(sorted(known.items())))
+
     def estimate(self, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
         """What the data sheets give for these two numbers, and everything that is assumed."""
         return _estimated(self, max_num_seqs, max_num_batched_tokens)
@@ -65,23 +77,20 @@ def _estimated(hardware: Hardware, max_num_seqs: int, max_num_batched_tokens: in
     )
 
 
-def hardware_of(
-    model: str | None, gpu: str | None, block_size: int, overrides: Mapping[str, Any] | None = None
-) -> Hardware | None:
-    """The hardware of `--model` and `--gpu`; None when neither is given.
+def hardware_given(model: str | None, gpu: str | None) -> tuple[str, str] | None:
+    """What `--model` and `--gpu` say; None when neither is given.
 
     Raises
     ------
     InputError
-        When only one is given, or `--gpu 4xh100` and the overrides differ in the number of GPUs.
+        When only one is given.
     """
     if model is None and gpu is None:
         return None
     if model is None or gpu is None:
         given, other = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
         raise InputError(f"{given} {model or gpu} without {other}, but both or neither were expected")
-    gpu, known = deployed_on(gpu, overrides or {})
-    return Hardware(model, gpu, block_size, tuple(sorted(known.items())))
+    return model, gpu
 
 
 def check_no_preset(base: Config) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import typer
 
-from fastsim.analysis.recommend_hardware import check_no_preset
+from fastsim.analysis.recommend_hardware import Hardware, check_no_preset, hardware_given
 from fastsim.cli.spec import read_base
 from fastsim.cli.tables import wrapped
 from fastsim.config import KEYS, Config
 from fastsim.config.spec import parse_value
 from fastsim.errors import InputError
-from fastsim.presets import Deployment, Estimate, deployed_on, estimate, estimate_of, load_gpu, load_model
+from fastsim.presets import Deployment, Estimate, estimate_of
 
 GIVEN_BY_KEYS = ("block_size", "max_num_seqs", "max_num_batched_tokens")
 """What the estimate takes from the configuration."""
@@ -39,21 +39,18 @@ def preset_settings(
         When only one of the two is given, one is unknown, an assumption is none, or the model does not fit.
     """
     overrides = overrides_of(model, gpu, assume, tensor_parallel, gpu_memory_utilization)
-    if model is None and gpu is None:
+    given = hardware_given(model, gpu)
+    if given is None:
         return list(sets)
-    if model is None or gpu is None:
-        named, other = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
-        raise InputError(f"{named} {model or gpu} without {other}, but both or neither were expected")
     base = read_base(source, sets)
     check_no_preset(base)
     engine = base.engine
-    alone, overrides = deployed_on(gpu, overrides)
-    plan = {name: getattr(engine, name) for name in GIVEN_BY_KEYS}
-    found = estimate(load_model(model), load_gpu(alone), **(plan | overrides))
+    hardware = Hardware.deployed(*given, engine.block_size, overrides)
+    found = hardware.estimate(engine.max_num_seqs, engine.max_num_batched_tokens)
     said = {text.partition("=")[0].strip() for text in sets}
     settings = {key: value for key, value in found.settings().items() if key not in said}
     print_assumptions(found, f"{model} on {gpu}")
-    shown = ", ".join(f"{name} {value:,}" for name, value in plan.items())
+    shown = ", ".join(f"{name} {getattr(engine, name):,}" for name in GIVEN_BY_KEYS)
     typer.echo(wrapped(f"  - {shown}: engine.* (--set)", 4), err=True)
     return [*(f"{key}={value}" for key, value in settings.items() if key in KEYS), *sets]
 
