@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fastsim._notice import COMPILING
 from fastsim.cli import main
 from fastsim.errors import InputError
 from fastsim.grid import Grid
@@ -296,6 +297,13 @@ def test_a_full_disk_is_one_sentence_and_what_was_done_is_kept(tmp_path):
     assert read_manifest(tmp_path / "out").state == "failed"
     assert not list((tmp_path / "out" / "parts").iterdir())
     assert run(make_grid(FINE, 7), tmp_path / "out", rows_per_part=8).rows == 48
+
+
+def test_a_worker_that_compiles_says_so_and_only_then(tmp_path):
+    for simulation, notes in (("tests.fake_compiling", [COMPILING]), (FAKE, [])):
+        progress = Recorder()
+        sweep(make_grid(FINE), tmp_path / simulation, workers=1, simulation=simulation, progress=progress)
+        assert progress.notes == notes
 
 
 def start_slow_sweep(tmp_path):

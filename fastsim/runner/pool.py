@@ -17,13 +17,11 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
-from fastsim._notice import COMPILING
 from fastsim.errors import WorkError
 from fastsim.runner.hands import Desk, Event, Hand
 from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
 
 START_AGAIN_AFTER_S = (0.05, 0.2, 1.0)
-ANNOUNCE_COMPILING_S = 3.0
 
 
 @dataclass
@@ -43,7 +41,7 @@ class _Worker(Hand):
             self.started, self.at = True, None
         elif kind == "at":
             self.at = value
-        else:
+        elif kind != "note":
             self.tasks.popleft()
             self.finished += 1
             self.started, self.at, self.asked = False, None, False
@@ -102,20 +100,14 @@ class Pool:
 
     def events(self) -> Iterator[Event]:
         """What happens, until every task is done. Deaths are followed by a new worker."""
-        started = time.monotonic()
-        compiled = False
         while self.desk.hand_out(self.workers):
             bells = [bell for worker in self.workers for bell in (worker.connection, worker.process.sentinel)]
-            rung = set(wait(bells, timeout=0.5 if not compiled or len(self.workers) < self.desk.size else None))
-            if not compiled and time.monotonic() - started > ANNOUNCE_COMPILING_S:
-                compiled = True
-                yield Event("note", COMPILING)
+            rung = set(wait(bells, timeout=0.5 if len(self.workers) < self.desk.size else None))
             for worker in list(self.workers):
                 if not rung.isdisjoint((worker.connection, worker.process.sentinel)):
                     yield from self._listen(worker)
             if any(worker.ready for worker in self.workers):
                 self.desk.begin()
-                compiled = True
                 while len(self.workers) < self.desk.workers_wanted:
                     self._start_worker()
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fastsim import _notice
 from fastsim.worker.part_run import Pace, PartRun
 from fastsim.worker.task import Job, Task
 from fastsim.workload import WorkloadPlan
@@ -28,8 +29,9 @@ def main(connection: Connection, job: Job) -> None:
     """The life of a worker: announce that it is ready, then a reply for every task until the other end closes.
 
     In come tasks, and numbers: of the task, counted from 1, that others wait to share.
-    Messages out: ("ready", seconds to compile or load the kernels), ("started", part), ("at", configuration),
-    ("done", Outcome), ("full", sentence) when a part cannot be stored, ("broken", traceback) when there is a bug.
+    Messages out: ("note", sentence) when it compiles the kernels, ("ready", seconds to compile or load them),
+    ("started", part), ("at", configuration), ("done", Outcome), ("full", sentence) when a part cannot be stored,
+    ("broken", traceback) when there is a bug.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -45,6 +47,7 @@ def main(connection: Connection, job: Job) -> None:
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     asked = Asked()
     threading.Thread(target=_receive, args=(connection, tasks, asked), daemon=True).start()
+    _notice.tell = lambda sentence: send("note", sentence)
     send("ready", import_module(job.simulation).compile_kernels())
     plan, pace = WorkloadPlan(), Pace()
     while True:

@@ -1,0 +1,11 @@
+"""`fake_simulation`, whose workers compile something first."""
+
+from fastsim import _notice
+from tests.fake_simulation import engine_records, simulate_chunk
+
+__all__ = ["compile_kernels", "engine_records", "simulate_chunk"]
+
+
+def compile_kernels():
+    _notice.tell(_notice.COMPILING)
+    return 0.0
