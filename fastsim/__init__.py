@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastsim.analysis.phase import PhaseMap, phase
-    from fastsim.analysis.recommend import Recommendation, recommend
+    from fastsim.analysis.phase.map import PhaseMap, phase
+    from fastsim.analysis.recommend.recommend import Recommendation, recommend
     from fastsim.config import Config, load_config
     from fastsim.errors import FastsimError, InputError, WorkError
     from fastsim.grid import Grid
@@ -32,10 +32,10 @@ _HOMES = {
     "InputError": "fastsim.errors",
     "WorkError": "fastsim.errors",
     "Grid": "fastsim.grid",
-    "Recommendation": "fastsim.analysis.recommend",
-    "recommend": "fastsim.analysis.recommend",
-    "PhaseMap": "fastsim.analysis.phase",
-    "phase": "fastsim.analysis.phase",
+    "Recommendation": "fastsim.analysis.recommend.recommend",
+    "recommend": "fastsim.analysis.recommend.recommend",
+    "PhaseMap": "fastsim.analysis.phase.map",
+    "phase": "fastsim.analysis.phase.map",
     "SweepResult": "fastsim.runner",
     "sweep": "fastsim.runner",
     "Result": "fastsim.simulation",

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastsim.analysis.compare_bootstrap import mean_intervals
-from fastsim.analysis.evaluate import Evaluator
-from fastsim.analysis.recommend_choice import choose
-from fastsim.analysis.recommend_rate import max_rate_of
-from fastsim.analysis.recommend_slo import Outlook, slo_terms
-from fastsim.analysis.recommend_space import SEQS, TOKENS, Space, space_of
-from fastsim.analysis.recommend_trials import FRESH, Traffic, Trials
+from fastsim.analysis.compare.bootstrap import mean_intervals
+from fastsim.analysis.evaluate.evaluate import Evaluator
+from fastsim.analysis.recommend.choice import choose
+from fastsim.analysis.recommend.rate import max_rate_of
+from fastsim.analysis.recommend.slo import Outlook, slo_terms
+from fastsim.analysis.recommend.space import SEQS, TOKENS, Space, space_of
+from fastsim.analysis.recommend.trials import FRESH, Traffic, Trials
 from fastsim.config import spec_from_mapping
 
 AXES = {

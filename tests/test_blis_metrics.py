@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastsim.analysis.blis_metrics import COLUMN_OF, lay_beside, read_blis_metrics
+from fastsim.analysis.beside.blis_metrics import COLUMN_OF, lay_beside, read_blis_metrics
 from fastsim.cli import main
 from fastsim.metrics import COLUMNS
 

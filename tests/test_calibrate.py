@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsim.analysis.calibrate import Calibration, MeasuredRun, calibrate, read_run
-from fastsim.analysis.calibrate_report import chart, requests_table, toml_text, write_toml
+from fastsim.analysis.calibrate.calibrate import Calibration, MeasuredRun, calibrate, read_run
+from fastsim.analysis.calibrate.report import chart, requests_table, toml_text, write_toml
 from fastsim.config import Config, EngineConfig, LatencyConfig, load_config
 from fastsim.simulation import simulate
 from fastsim.workload import Workload

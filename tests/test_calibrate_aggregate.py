@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fastsim.analysis.aggregate import AggregateCalibration, calibrate_levels
-from fastsim.analysis.aggregate_run import is_aggregate, read_levels
+from fastsim.analysis.calibrate.aggregate import AggregateCalibration, calibrate_levels
+from fastsim.analysis.calibrate.aggregate_run import is_aggregate, read_levels
 from fastsim.config import ArrivalConfig, Config, EngineConfig, LatencyConfig, LengthConfig, WorkloadConfig, load_config
 from fastsim.simulation import simulate
 from fastsim.workload import build_workload

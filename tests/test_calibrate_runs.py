@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsim.analysis.calibrate import calibrate, read_run
+from fastsim.analysis.calibrate.calibrate import calibrate, read_run
 from fastsim.config import Config, EngineConfig, LatencyConfig
 from fastsim.simulation import simulate
 from fastsim.workload import Workload, load_trace

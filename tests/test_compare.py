@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fastsim.analysis.compare import NONE, ONE_SEED, compare
-from fastsim.analysis.compare_bootstrap import (
+from fastsim.analysis.compare.bootstrap import (
     mean_intervals,
     ratio_intervals,
     resample_counts,
@@ -15,7 +14,8 @@ from fastsim.analysis.compare_bootstrap import (
     stretch,
     student_quantile,
 )
-from fastsim.analysis.compare_metrics import DEFAULT_METRICS, better, comparable, null_is_infinite
+from fastsim.analysis.compare.metrics import DEFAULT_METRICS, better, comparable, null_is_infinite
+from fastsim.analysis.compare.paired import NONE, ONE_SEED, compare
 from fastsim.cli.compare import compare_text
 from fastsim.errors import InputError
 from fastsim.metrics import COLUMNS, by_name
@@ -153,7 +153,7 @@ def test_every_column_has_a_better_side_or_none():
     assert not null_is_infinite("ttft_served_p99_ms")
     assert not null_is_infinite("starved_gap_s")
     assert set(DEFAULT_METRICS) <= set(comparable())
-    from fastsim.analysis import compare_metrics
+    from fastsim.analysis.compare import metrics as compare_metrics
 
     named = {*compare_metrics._MORE, *compare_metrics._LESS}
     assert named <= {column.name for column in COLUMNS}  # a renamed column must not lose its side silently

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fastsim.analysis.compare_interaction import DEPENDS, NONE, ONE_SEED, REVERSES, interaction
+from fastsim.analysis.compare.interaction import DEPENDS, NONE, ONE_SEED, REVERSES, interaction
 from fastsim.cli.compare_interaction import interaction_text
 from fastsim.errors import InputError
 

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fastsim.analysis.compare import compare
-from fastsim.analysis.compare_pareto import front, pareto, read_aims
+from fastsim.analysis.compare.paired import compare
+from fastsim.analysis.compare.pareto import front, pareto, read_aims
 from fastsim.analysis.cost import COST, Price
 from fastsim.cli.compare_pareto import pareto_text
 from fastsim.errors import InputError

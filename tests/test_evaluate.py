@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from fastsim import Config, Grid, InputError, build_workload, scan, simulate, sweep
-from fastsim.analysis import evaluate
-from fastsim.analysis.evaluate import Evaluator
-from fastsim.analysis.loads import WINDOW_REQUESTS, Load, LoadPlan, changed
+from fastsim.analysis.evaluate import evaluate
+from fastsim.analysis.evaluate.evaluate import Evaluator
+from fastsim.analysis.evaluate.loads import WINDOW_REQUESTS, Load, LoadPlan, changed
 from fastsim.config.derived import with_values
 from fastsim.records import record_of
 from fastsim.simulation import Session

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fastsim.analysis.explain import Story, explain, worst_request
-from fastsim.analysis.history import History
-from fastsim.analysis.recorded import history_of
-from fastsim.analysis.stretches import stretches
+from fastsim.analysis.explain.explain import Story, explain, worst_request
+from fastsim.analysis.explain.history import History
+from fastsim.analysis.explain.recorded import history_of
+from fastsim.analysis.explain.stretches import stretches
 from fastsim.cli import main
 from fastsim.cli.explain import story_text
 from fastsim.config import Config, load_config

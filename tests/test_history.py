@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fastsim.analysis.history import History
-from fastsim.analysis.recorded import build_history, history_of
-from fastsim.analysis.waits import Queue, Reason, why_stopped
+from fastsim.analysis.explain.history import History
+from fastsim.analysis.explain.recorded import build_history, history_of
+from fastsim.analysis.explain.waits import Queue, Reason, why_stopped
 from fastsim.config import load_config
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
 from fastsim.engines.vllm.memory import Memory

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 import fastsim
-from fastsim.analysis.phase import PhaseMap, phase
-from fastsim.analysis.phase_axes import PhaseAxis, phase_grid
-from fastsim.analysis.phase_classes import read_classes
-from fastsim.analysis.phase_refine import refine
+from fastsim.analysis.phase.axes import PhaseAxis, phase_grid
+from fastsim.analysis.phase.classes import read_classes
+from fastsim.analysis.phase.map import PhaseMap, phase
+from fastsim.analysis.phase.refine import refine
 from fastsim.cli.phase_text import phase_text
 from fastsim.config import spec_from_mapping
 from fastsim.errors import InputError

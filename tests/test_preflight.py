@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastsim.analysis.preflight import Fit, Regime, load_of
-from fastsim.analysis.sweep_cost import spread, sweep_cost
+from fastsim.analysis.check.preflight import Fit, Regime, load_of
+from fastsim.analysis.check.sweep_cost import spread, sweep_cost
 from fastsim.cli import main
 from fastsim.config import load_config
 from fastsim.grid import Grid

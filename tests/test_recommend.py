@@ -9,17 +9,17 @@ import pytest
 
 import fastsim
 from fastsim import build_workload, simulate
-from fastsim.analysis.compare_bootstrap import mean_intervals
-from fastsim.analysis.evaluate import Evaluator
-from fastsim.analysis.loads import changed
-from fastsim.analysis.recommend_choice import choose
-from fastsim.analysis.recommend_flags import deployment_flags, kv_safe_num_seqs, serve_flags
-from fastsim.analysis.recommend_hardware import Hardware
-from fastsim.analysis.recommend_rate import crossing_interval, min_replicas
-from fastsim.analysis.recommend_search import Search
-from fastsim.analysis.recommend_slo import WORST_MARGIN, Outlook, margins, slo_terms
-from fastsim.analysis.recommend_space import DEFAULTS, SEQS, TOKENS, space_of
-from fastsim.analysis.recommend_trials import Traffic, Trials
+from fastsim.analysis.compare.bootstrap import mean_intervals
+from fastsim.analysis.evaluate.evaluate import Evaluator
+from fastsim.analysis.evaluate.loads import changed
+from fastsim.analysis.recommend.choice import choose
+from fastsim.analysis.recommend.flags import deployment_flags, kv_safe_num_seqs, serve_flags
+from fastsim.analysis.recommend.hardware import Hardware
+from fastsim.analysis.recommend.rate import crossing_interval, min_replicas
+from fastsim.analysis.recommend.search import Search
+from fastsim.analysis.recommend.slo import WORST_MARGIN, Outlook, margins, slo_terms
+from fastsim.analysis.recommend.space import DEFAULTS, SEQS, TOKENS, space_of
+from fastsim.analysis.recommend.trials import Traffic, Trials
 from fastsim.cli.recommend_text import recommendation_text
 from fastsim.config import load_spec, spec_from_mapping
 from fastsim.config.derived import with_values

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastsim.cli.tables import number, table, wrapped
 
 if TYPE_CHECKING:
-    from fastsim.analysis.blis_metrics import Beside
+    from fastsim.analysis.beside.blis_metrics import Beside
 
 
 def beside_objects(rows: "list[Beside]") -> list[dict[str, Any]]:

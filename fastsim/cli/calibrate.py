@@ -8,8 +8,8 @@ import typer
 from fastsim.cli import options
 
 if TYPE_CHECKING:
-    from fastsim.analysis.aggregate import AggregateCalibration
-    from fastsim.analysis.calibrate import Calibration
+    from fastsim.analysis.calibrate.aggregate import AggregateCalibration
+    from fastsim.analysis.calibrate.calibrate import Calibration
 
 
 def command(
@@ -57,9 +57,9 @@ def command(
     The engine's settings come from the run's meta.json and --set. Requests after the first share F are simulated
     too, but their times are only compared.
     """
-    from fastsim.analysis.aggregate_run import is_aggregate
-    from fastsim.analysis.calibrate import calibrate
-    from fastsim.analysis.calibrate_report import requests_table, write_chart, write_toml
+    from fastsim.analysis.calibrate.aggregate_run import is_aggregate
+    from fastsim.analysis.calibrate.calibrate import calibrate
+    from fastsim.analysis.calibrate.report import requests_table, write_chart, write_toml
     from fastsim.errors import InputError
 
     if (bootstrap or 0) < 0 or seed < 0:
@@ -114,8 +114,8 @@ def _fit_levels(
     as_json: bool,
 ) -> None:
     """Fit to results that hold only means and percentiles."""
-    from fastsim.analysis.aggregate import calibrate_levels
-    from fastsim.analysis.calibrate_report import write_toml
+    from fastsim.analysis.calibrate.aggregate import calibrate_levels
+    from fastsim.analysis.calibrate.report import write_toml
 
     refits = 12 if bootstrap is None else bootstrap
     found = calibrate_levels(runs, sets, model=model, gpu=gpu, fit_blocks=fit_blocks, bootstrap=refits, seed=seed)
@@ -174,7 +174,7 @@ def _coefficients(values: dict[str, float], intervals: dict[str, tuple[float, fl
 
 
 def _text(found: "Calibration") -> list[str]:
-    from fastsim.analysis.calibrate_report import error_rows
+    from fastsim.analysis.calibrate.report import error_rows
     from fastsim.cli.tables import table, wrapped
 
     run = found.run

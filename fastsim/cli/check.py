@@ -7,7 +7,7 @@ import typer
 from fastsim.cli import options
 
 if TYPE_CHECKING:
-    from fastsim.analysis.preflight import Fit, Load, Regime
+    from fastsim.analysis.check.preflight import Fit, Load, Regime
     from fastsim.grid import Grid
 
 MAX_CHECKED, MAX_CPU_S = 256, 10.0
@@ -30,8 +30,8 @@ def command(
     """
     from time import process_time
 
-    from fastsim.analysis.preflight import Fit, load_of
-    from fastsim.analysis.sweep_cost import spread
+    from fastsim.analysis.check.preflight import Fit, load_of
+    from fastsim.analysis.check.sweep_cost import spread
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
     from fastsim.workload import WorkloadPlan
@@ -98,7 +98,7 @@ def _report_fits(fits: "dict[Fit, int]", checked: int) -> bool:
 
 def _report_loads(loads: "dict[Load, int]") -> None:
     """Print what to expect, and the load from the lightest to the heaviest configuration."""
-    from fastsim.analysis.preflight import Regime
+    from fastsim.analysis.check.preflight import Regime
     from fastsim.cli.tables import table, wrapped
 
     counts = {regime: sum(count for load, count in loads.items() if load.regime is regime) for regime in Regime}
@@ -129,7 +129,7 @@ def _report_loads(loads: "dict[Load, int]") -> None:
 
 
 def _meaning(regime: "Regime") -> str:
-    from fastsim.analysis.preflight import Regime
+    from fastsim.analysis.check.preflight import Regime
 
     return {
         Regime.HOLDS: "slots, blocks and time suffice, with room to spare",
@@ -141,7 +141,7 @@ def _meaning(regime: "Regime") -> str:
 
 def _cost_text(grid: "Grid") -> str:
     """Time and size of the whole sweep, in a sentence."""
-    from fastsim.analysis.sweep_cost import sweep_cost
+    from fastsim.analysis.check.sweep_cost import sweep_cost
     from fastsim.cli.tables import wrapped
     from fastsim.runner.cores import available_cores
 

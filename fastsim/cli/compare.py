@@ -74,7 +74,7 @@ def command(
     interval excludes 0. --with B asks whether the effect of --by depends on B. --pareto M1,M2 takes the settings of all
     axes, or those of --by, each averaged over all others.
     """
-    from fastsim.analysis.compare_metrics import DEFAULT_METRICS
+    from fastsim.analysis.compare.metrics import DEFAULT_METRICS
     from fastsim.analysis.cost import COST, Price
     from fastsim.errors import InputError
 
@@ -85,7 +85,7 @@ def command(
     apart = for_each or []
     if aims is not None:
         _refuse_beside_pareto({"--metric": metrics, "--with": other, "--baseline": baseline})
-        from fastsim.analysis.compare_pareto import mixed_loads, pareto, read_aims
+        from fastsim.analysis.compare.pareto import mixed_loads, pareto, read_aims
         from fastsim.cli.compare_pareto import pareto_text
 
         parsed = read_aims(aims.split(","))
@@ -94,7 +94,7 @@ def command(
     elif by is None or len(by) > 1:
         raise InputError("fastsim compare: one --by AXIS was expected (several, or none, only with --pareto M1,M2)")
     elif other is not None:
-        from fastsim.analysis.compare_interaction import interaction
+        from fastsim.analysis.compare.interaction import interaction
         from fastsim.cli.compare_interaction import interaction_text
 
         table = interaction(folder, by[0], other, wanted, baseline, other_baseline, apart, price)
@@ -102,7 +102,7 @@ def command(
     elif other_baseline is not None:
         raise InputError("--with-baseline without --with, but the axis it is a value of was expected")
     else:
-        from fastsim.analysis.compare import compare
+        from fastsim.analysis.compare.paired import compare
 
         table = compare(folder, by[0], wanted, baseline, apart, price)
         text = "" if as_json else compare_text(table, by[0], apart)
@@ -168,7 +168,7 @@ def _cells(row: dict[str, Any], for_each: list[str]) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    from fastsim.analysis.compare import level_text
+    from fastsim.analysis.compare.paired import level_text
 
     return level_text(value)
 
@@ -220,7 +220,7 @@ def _count(rows: "pl.DataFrame", verdict: str) -> int:
 
 
 def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str:
-    from fastsim.analysis.compare_metrics import better
+    from fastsim.analysis.compare.metrics import better
     from fastsim.analysis.numbers import more_seeds
     from fastsim.cli.tables import number
 

@@ -11,7 +11,7 @@ _MANY = 20
 
 def interaction_text(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> str:
     """The answer in a sentence, then a table for each metric and value of `for_each`."""
-    from fastsim.analysis.compare_rows import level_text
+    from fastsim.analysis.compare.rows import level_text
     from fastsim.cli.tables import wrapped
 
     parts = [wrapped(f"Answer: {_answer(table, by, other, for_each)}"), ""]
@@ -49,7 +49,7 @@ def _numbers(row: dict[str, Any]) -> list[Any]:
 
 def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> str:
     """What the first metric says: its clearest combination."""
-    from fastsim.analysis.compare_rows import level_text
+    from fastsim.analysis.compare.rows import level_text
     from fastsim.analysis.numbers import more_seeds
     from fastsim.cli.tables import number
 

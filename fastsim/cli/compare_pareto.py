@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-    from fastsim.analysis.compare_pareto import Aim
+    from fastsim.analysis.compare.pareto import Aim
 
 NEAR_SHARE = 0.05
 """A setting that is on the front in this share of the resamples might be on it with other seeds."""
@@ -63,7 +63,7 @@ def _names(names: list[str]) -> str:
 
 def _table(rows: "pl.DataFrame", axes: list[str], aims: Sequence["Aim"]) -> str:
     """Settings, metrics and share."""
-    from fastsim.analysis.compare_rows import level_text
+    from fastsim.analysis.compare.rows import level_text
     from fastsim.cli.tables import table as as_text
 
     metrics = [aim.metric for aim in aims]

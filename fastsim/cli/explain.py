@@ -7,7 +7,7 @@ import typer
 from fastsim.cli import options
 
 if TYPE_CHECKING:
-    from fastsim.analysis.explain import Story
+    from fastsim.analysis.explain.explain import Story
 
 FIRST_EVENTS, LAST_EVENTS = 30, 12
 """A longer story is cut in the middle, and says so."""
@@ -34,8 +34,8 @@ def command(
 
     Every sentence is read off what the scheduler decided in each step of the run.
     """
-    from fastsim.analysis.explain import explain, worst_request
-    from fastsim.analysis.recorded import check_recorded, history_of
+    from fastsim.analysis.explain.explain import explain, worst_request
+    from fastsim.analysis.explain.recorded import check_recorded, history_of
     from fastsim.cli.run import choose_config
     from fastsim.simulation import simulate
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from fastsim.analysis.recommend_hardware import Hardware, check_no_preset, hardware_given
+from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
 from fastsim.cli.spec import read_base
 from fastsim.cli.tables import wrapped
 from fastsim.config import KEYS, Config

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fastsim.analysis.compare_rows import level_text
+from fastsim.analysis.compare.rows import level_text
 from fastsim.analysis.numbers import column_label, short_key
 from fastsim.cli.answer import SEED, Answer
 from fastsim.cli.tables import counted, number, table, wrapped

@@ -55,7 +55,7 @@ def command(
     what most of its seeds say; cells whose seeds differ are marked. An island that fits between the first probes can
     be missed.
     """
-    from fastsim.analysis.phase import phase
+    from fastsim.analysis.phase.map import phase
     from fastsim.cli.phase_text import phase_json, phase_text
     from fastsim.config import load_spec
     from fastsim.runner.cores import available_cores

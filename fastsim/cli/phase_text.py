@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsim.analysis.phase import PhaseMap
+from fastsim.analysis.phase.map import PhaseMap
 
 LETTERS = {
     "ok": ".",
@@ -102,7 +102,7 @@ def _block(found: PhaseMap, rows: slice, columns: slice) -> str:
 
 
 def _value(value: Any) -> str:
-    from fastsim.analysis.compare_rows import level_text
+    from fastsim.analysis.compare.rows import level_text
     from fastsim.cli.tables import number
 
     text = number(value) if isinstance(value, int | float) else level_text(value)

@@ -68,7 +68,7 @@ def command(
     """
     from math import isfinite
 
-    from fastsim.analysis.recommend import recommend
+    from fastsim.analysis.recommend.recommend import recommend
     from fastsim.cli.hardware import overrides_of, print_assumptions
     from fastsim.errors import InputError
 

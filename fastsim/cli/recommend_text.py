@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fastsim.cli.tables import WIDTH, counted, number, table, wrapped
 
 if TYPE_CHECKING:
-    from fastsim.analysis.recommend_answer import Recommendation
-    from fastsim.analysis.recommend_slo import Interval, Outlook
+    from fastsim.analysis.recommend.answer import Recommendation
+    from fastsim.analysis.recommend.slo import Interval, Outlook
 
 SHORT = {"engine.max_num_seqs": "seqs", "engine.max_num_batched_tokens": "tokens"}
 """Names of the two numbers in tables."""
@@ -36,7 +36,7 @@ def _nothing(found: "Recommendation") -> str:
 
 
 def _answer(found: "Recommendation") -> str:
-    from fastsim.analysis.recommend_flags import serve_flags
+    from fastsim.analysis.recommend.flags import serve_flags
 
     best = found.best
     seqs, tokens = best.numbers
@@ -95,7 +95,7 @@ def _needed(found: "Recommendation") -> str:
 
 
 def _price(found: "Recommendation", price: float | None) -> str:
-    from fastsim.analysis.recommend_answer import cost_per_million
+    from fastsim.analysis.recommend.answer import cost_per_million
 
     if price is None:
         return ""
@@ -248,7 +248,7 @@ def _each(found: "Recommendation") -> str:
 
 
 def _cost_there(outlook: "Outlook", price: float | None) -> str:
-    from fastsim.analysis.recommend_answer import cost_per_million
+    from fastsim.analysis.recommend.answer import cost_per_million
 
     cost = None if price is None else cost_per_million(outlook, price)
     return "" if cost is None else f" That is {cost:.4g} per million output tokens."
@@ -266,7 +266,7 @@ def _notes(found: "Recommendation") -> str:
 
 
 def _goodput(outlook: "Outlook") -> "Interval":
-    from fastsim.analysis.recommend_slo import Interval
+    from fastsim.analysis.recommend.slo import Interval
 
     return Interval.of(outlook.goodput)
 

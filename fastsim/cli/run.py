@@ -74,7 +74,7 @@ def command(
     if model is not None and config_id is None:
         note_default_load(source, settings)
     if beside is not None:
-        from fastsim.analysis.blis_metrics import lay_beside, read_blis_metrics
+        from fastsim.analysis.beside.blis_metrics import lay_beside, read_blis_metrics
 
         theirs = read_blis_metrics(beside)
 
@@ -84,7 +84,7 @@ def command(
     workload = build_workload(config.workload)
     record = steps is not None or timeline is not None
     if timeline is not None:
-        from fastsim.analysis.recorded import check_recorded
+        from fastsim.analysis.explain.recorded import check_recorded
 
         check_recorded(config)
     result = simulate(config, workload, fast_forward=fast_forward, record_steps=record, repeat=repeat)
@@ -127,7 +127,7 @@ def command(
 
 def note_default_load(source: Path | None, settings: list[str]) -> None:
     """Say on stderr what the requests are, where neither spec nor settings do."""
-    from fastsim.analysis.loads import default_load_note
+    from fastsim.analysis.evaluate.loads import default_load_note
     from fastsim.cli.tables import wrapped
     from fastsim.config import load_spec
 
@@ -195,8 +195,8 @@ def steps_table(result: "Result") -> Any:
 
 def store_timeline(result: "Result", path: Path) -> None:
     """Write a run's trace as JSON, and say on stderr what was left out of it."""
-    from fastsim.analysis.recorded import history_of
-    from fastsim.analysis.timeline import make_timeline
+    from fastsim.analysis.explain.recorded import history_of
+    from fastsim.analysis.explain.timeline import make_timeline
 
     timeline = make_timeline(history_of(result), result.config.engine.name)
     timeline.write(path)

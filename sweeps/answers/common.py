@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 import fastsim
-from fastsim.analysis.compare import BETTER, NONE, WORSE, compare
-from fastsim.analysis.compare_bootstrap import mean_intervals, ratio_intervals
+from fastsim.analysis.compare.bootstrap import mean_intervals, ratio_intervals
+from fastsim.analysis.compare.paired import BETTER, NONE, WORSE, compare
 
 FOLDER = Path(__file__).resolve().parent.parent
 SEED = "workload.seed"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fastsim.analysis.compare import SEED, compare
+from fastsim.analysis.compare.paired import SEED, compare
 from fastsim.analysis.cost import COST
 from fastsim.analysis.report.phase import by_importance
 from fastsim.analysis.report.question import MEETS

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fastsim.analysis.compare import level_text
-from fastsim.analysis.compare_metrics import null_is_infinite
+from fastsim.analysis.compare.metrics import null_is_infinite
+from fastsim.analysis.compare.paired import level_text
 from fastsim.analysis.numbers import number
 from fastsim.analysis.report.phase import PhaseMap
 from fastsim.analysis.report.rows import OUTCOMES, Sweep

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from fastsim.analysis.compare_metrics import null_is_infinite
+from fastsim.analysis.compare.metrics import null_is_infinite
 from fastsim.analysis.report.rows import OUTCOMES, Axis, Sweep, dominant
 
 MOST_NUMBERS, MOST_WORDS = 16, 40

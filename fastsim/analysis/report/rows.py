@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from fastsim.analysis.compare import SEED, level_text
-from fastsim.analysis.compare_metrics import better, null_is_infinite
+from fastsim.analysis.compare.metrics import better, null_is_infinite
+from fastsim.analysis.compare.paired import SEED, level_text
 from fastsim.analysis.cost import COST, Price
 from fastsim.analysis.numbers import column_label, short_key
 from fastsim.analysis.report.question import MEETS, Question

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastsim.analysis.compare import level_text
+from fastsim.analysis.compare.paired import level_text
 from fastsim.analysis.cost import COST
 from fastsim.analysis.numbers import number, short_key
 from fastsim.analysis.report import html

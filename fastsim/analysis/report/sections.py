@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from fastsim.analysis.compare import level_text
+from fastsim.analysis.compare.paired import level_text
 from fastsim.analysis.numbers import column_label, number, short_key
 from fastsim.analysis.report import charts, html
 from fastsim.analysis.report.figures import missing, points_with_lane, setting_text

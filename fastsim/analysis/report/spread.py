@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from fastsim.analysis.compare import SEED
+from fastsim.analysis.compare.paired import SEED
 from fastsim.analysis.report.rows import ERROR, Sweep
 
 MOST_SETTINGS, MOST_SEEDS = 20, 100

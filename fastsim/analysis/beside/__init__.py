@@ -1,0 +1,1 @@
+"""Another simulator's results laid beside a run's."""

@@ -1,0 +1,1 @@
+"""Step-time coefficients from a measured run."""

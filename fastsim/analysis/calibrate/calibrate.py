@@ -1,0 +1,253 @@
+"""Calibration: from one measured run to the latency coefficients that predict the next.
+
+The coefficients are those with which the *simulated* times to first token and end to end repeat the measured ones
+best. The whole run is simulated each time, its scheduler included, so that queueing is explained by the scheduler and
+not put into the coefficients.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.analysis.calibrate.bootstrap import Uncertainty, uncertainty
+from fastsim.analysis.calibrate.fit import Loss, Simulator, Times, best_of_several
+from fastsim.analysis.calibrate.prior import BLOCKS, Prior, prior_of
+from fastsim.analysis.calibrate.run import MeasuredRun, read_run
+from fastsim.config import Config, check_rules
+from fastsim.config.derived import with_values
+from fastsim.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+ErrorTable = dict[str, dict[str, float]]
+
+BLOCKS_SPREAD = 4.0
+"""A fitted pool lies within this factor of its first estimate."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration found.
+
+    Attributes
+    ----------
+    coefficients
+        Fitted values by name: the keys below `latency.` (and `num_gpu_blocks`, when it was fitted).
+    intervals
+        90 % interval of each, from the residual bootstrap.
+    train, test
+        Errors by metric and statistic in percent; `test` is None when nothing was held back.
+    config
+        The run's settings with the fitted values.
+    run, measured, simulated
+        The run, its times, and those simulated with the fitted values.
+    predictions
+        What else the fit says: the run with other pools and rates, with 90 % intervals.
+    warnings
+        Sentences on coefficients that the run cannot tell.
+    notes
+        Sentences on what was assumed.
+    simulations, seconds
+        How many, and how long it all took (compilation excluded).
+    """
+
+    coefficients: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    train: ErrorTable
+    test: ErrorTable | None
+    config: Config
+    run: MeasuredRun
+    measured: Times
+    simulated: Times
+    num_train: int
+    predictions: list[dict[str, Any]]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    prior: Prior
+    simulations: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the arrays, ready for JSON."""
+        return {
+            "run": self.run.source,
+            "num_requests": self.run.workload.num_requests,
+            "num_train": self.num_train,
+            "coefficients": self.coefficients,
+            "intervals_90": {name: list(pair) for name, pair in self.intervals.items()},
+            "train": self.train,
+            **({"test": self.test} if self.test is not None else {}),
+            "predictions": self.predictions,
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "prior": self.prior.source,
+            "engine": {
+                key: self.config.value(f"engine.{key}")
+                for key in ("name", "num_gpu_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens")
+            },
+            "simulations": self.simulations,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def calibrate(
+    run: MeasuredRun | str | Path,
+    sets: Sequence[str] = (),
+    *,
+    format: str | None = None,  # noqa: A002
+    train_fraction: float = 1.0,
+    model: str | None = None,
+    gpu: str | None = None,
+    fit_blocks: bool | None = None,
+    fit_frontend: bool | None = None,
+    bootstrap: int = 40,
+    seed: int = 0,
+) -> Calibration:
+    """Fit the latency coefficients to a measured run.
+
+    Parameters
+    ----------
+    run
+        A run, or the file or folder of one (`read_run`).
+    sets
+        `key=value` settings of the engine that served it; they win over its meta.json.
+    format
+        Key of the trace format; none: recognised.
+    train_fraction
+        Share of the requests, the first in order of arrival, whose times are fitted; the others judge the fit.
+    model, gpu
+        Names of presets whose roofline the coefficients are weakly pulled to; none: those of meta.json, if known.
+    fit_blocks
+        Fit `num_gpu_blocks` too. None: if it is not given.
+    fit_frontend
+        Fit a fixed time outside of the engine (`latency.frontend_us`). None: if the client measured the times.
+    bootstrap
+        Number of refits for the intervals; 0: none.
+    seed
+        Of the samples and the bootstrap.
+
+    Raises
+    ------
+    InputError
+        When the run cannot be used, settings contradict each other, or the fraction leaves too few requests.
+    """
+    if isinstance(run, str | Path):
+        run = read_run(run, sets, format=format)
+    blocks = run.config.engine.num_gpu_blocks is None if fit_blocks is None else fit_blocks
+    frontend = not run.engine_clock if fit_frontend is None else fit_frontend
+    train = _train_mask(run, train_fraction)
+    known = replace(run, ttft_us=np.where(train, run.ttft_us, np.nan), e2e_us=np.where(train, run.e2e_us, np.nan))
+    prior = prior_of(known, model, gpu, frontend=frontend, blocks=blocks)
+    if run.config.engine.num_gpu_blocks is None:
+        start = round(prior.centre[prior.names.index(BLOCKS)])
+        run = replace(run, config=with_values(run.config, {"engine.num_gpu_blocks": max(start, 2)}))
+    check_rules(run.config, run.source)
+    _check_servable(run)
+
+    assert run.config.engine.num_gpu_blocks is not None
+    most = round(run.config.engine.num_gpu_blocks * BLOCKS_SPREAD) if blocks else None
+    simulate = Simulator(run, prior.names, most)
+    started = perf_counter()
+    measured = Times.of(run.ttft_us, run.e2e_us, run.workload)
+    loss = Loss(simulate, measured, train, prior)
+    logs, _ = best_of_several(loss, prior, seed)
+    parameters = np.exp(logs)
+    simulated = simulate(parameters)
+    doubts = uncertainty(run, simulate, measured, simulated, train, prior, loss.misfit, logs, bootstrap, seed)
+    coefficients = {name: _rounded(name, value) for name, value in zip(prior.names, parameters.tolist(), strict=True)}
+    return Calibration(
+        coefficients=coefficients,
+        intervals=doubts.intervals,
+        train=error_table(simulated, measured, train),
+        test=error_table(simulated, measured, ~train) if not train.all() else None,
+        config=with_values(run.config, _keys(coefficients)),
+        run=run,
+        measured=measured,
+        simulated=simulated,
+        num_train=int(np.count_nonzero(train)),
+        predictions=doubts.predictions,
+        warnings=doubts.warnings,
+        notes=(*run.notes, *_notes(run, prior, frontend)),
+        prior=prior,
+        simulations=simulate.count + doubts.simulations,
+        seconds=perf_counter() - started,
+    )
+
+
+def error_table(simulated: Times, measured: Times, mask: npt.NDArray[np.bool_]) -> ErrorTable:
+    """Errors of means and percentiles in percent, by metric; only requests with a measured time count."""
+    table: ErrorTable = {}
+    for (name, found), (_, true) in zip(simulated.named(), measured.named(), strict=True):
+        use = mask & np.isfinite(true)
+        if not use.any():
+            continue
+        errors = {"mean_error_pct": _percent(float(found[use].mean()), float(true[use].mean()))}
+        for percentile in (50, 90, 99):
+            pair = (float(np.percentile(values[use], percentile)) for values in (found, true))
+            errors[f"p{percentile}_error_pct"] = _percent(*pair)
+        table[name] = errors
+    return table
+
+
+def _percent(found: float, true: float) -> float:
+    return round(100 * (found / true - 1), 4) if true > 0 else float("nan")
+
+
+def _train_mask(run: MeasuredRun, fraction: float) -> npt.NDArray[np.bool_]:
+    count = run.workload.num_requests
+    if not 0 < fraction <= 1:
+        raise InputError(f"train_fraction = {fraction:g}, but a share above 0 and up to 1 was expected")
+    first = int(np.ceil(fraction * count))
+    train = np.zeros(count, bool)
+    train[run.workload.arrival_order()[:first]] = True
+    usable = np.isfinite(run.ttft_us) & np.isfinite(run.e2e_us)
+    if np.count_nonzero(train & usable) < 10:
+        raise InputError(
+            f"train_fraction = {fraction:g} leaves {np.count_nonzero(train & usable)} measured requests, "
+            "but at least 10 were expected"
+        )
+    return train
+
+
+def _check_servable(run: MeasuredRun) -> None:
+    """A measured request was served: settings under which it could never be are wrong."""
+    engine = run.config.engine
+    total = run.workload.prompt_tokens.astype(np.int64) + run.workload.output_tokens - 1
+    worst = int(total.argmax())
+    most = min(engine.usable_blocks * engine.block_size, engine.max_model_len)
+    if total[worst] > most:
+        raise InputError(
+            f"{run.source}: request {worst} has {int(total[worst]) + 1} tokens, which engine.num_gpu_blocks = "
+            f"{engine.num_gpu_blocks} and engine.max_model_len = {engine.max_model_len} could not have served, "
+            "but the settings of the engine that served it were expected"
+        )
+
+
+def _rounded(name: str, value: float) -> float:
+    return float(round(value)) if name == BLOCKS else float(f"{value:.6g}")
+
+
+def _keys(coefficients: dict[str, float]) -> dict[str, Any]:
+    """Fitted values by the keys of a configuration."""
+    return {
+        ("engine." if name == BLOCKS else "latency.") + name: int(value) if name == BLOCKS else value
+        for name, value in coefficients.items()
+    }
+
+
+def _notes(run: MeasuredRun, prior: Prior, frontend: bool) -> list[str]:
+    notes = [f"weakly pulled to {prior.source}"]
+    if run.engine_clock:
+        notes.append("a request arrives when the engine queued it, after tokenisation, on the engine's clock")
+    if frontend:
+        notes.append("the client measured: a fixed frontend_us is fitted along")
+    if run.config.engine.enable_prefix_caching and not (run.workload.prefix_group >= 0).any():
+        notes.append("prefix caching is on and the run does not say which prompts share content: none do")
+    return notes
+
+
+__all__ = ["Calibration", "MeasuredRun", "Uncertainty", "calibrate", "error_table", "read_run"]

@@ -1,0 +1,1 @@
+"""Runs of any configurations that an analysis asks for."""

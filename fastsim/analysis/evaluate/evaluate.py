@@ -1,0 +1,210 @@
+"""Runs whatever an analysis asks for: any indices of a grid, any configurations over any load, counted.
+
+A search decides what to run next from what it has seen, so there is no folder and nothing is resumed; the rows are
+those that a sweep stores.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.analysis.evaluate.loads import Load, LoadPlan
+from fastsim.analysis.evaluate.pool import EvaluatorPool
+from fastsim.config import Config
+from fastsim.errors import InputError
+from fastsim.grid import Grid
+from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
+from fastsim.records import Records, records_at, records_of
+from fastsim.simulation import compile_kernels, simulate_chunk
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_AT_ONCE = 512
+"""Configurations in one kernel call: the arrays of more would only grow."""
+POOL_PAYS_S = 6.0
+"""A batch expected to take longer starts the worker processes: each first loads the kernels, about two seconds."""
+
+
+class Task(NamedTuple):
+    """Some configurations over one load, and where their rows go; int64 of shape (count,)."""
+
+    load: Load
+    records: Records
+    places: npt.NDArray[np.int64]
+
+
+class Answer(NamedTuple):
+    """Rows of a task: floats and ints in the order of the metrics' columns, and the workload's id."""
+
+    workload_id: str
+    floats: npt.NDArray[np.float64]
+    ints: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows by column name, without a data frame: what searches read.
+
+    `floats` is float64 of shape (count, len(FLOAT_COLUMNS)), NaN standing for null, `ints` int64 of shape
+    (count, len(INT_COLUMNS)), -1 standing for null; `workload_ids` has one for each row.
+    """
+
+    workload_ids: list[str]
+    floats: npt.NDArray[np.float64]
+    ints: npt.NDArray[np.int64]
+
+    def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
+        """A column as float64, NaN standing for null; shape (count,)."""
+        if name in _FLOAT_PLACES:
+            return self.floats[:, _FLOAT_PLACES[name]]
+        values = self.ints[:, _INT_PLACES[name]].astype(np.float64)
+        return np.where(values == -1, np.nan, values)
+
+
+_FLOAT_PLACES = {name: place for place, name in enumerate(FLOAT_COLUMNS)}
+_INT_PLACES = {name: place for place, name in enumerate(INT_COLUMNS)}
+
+
+class Evaluator:
+    """Runs configurations when they are asked for and counts them; a context manager, which ends the workers.
+
+    Parameters
+    ----------
+    grid
+        Whose configurations `rows` runs; none: only `table` is used.
+    workers
+        Worker processes; 1 runs everything here. They are started by the first batch that is large enough to pay.
+
+    Attributes
+    ----------
+    runs
+        Configurations run so far.
+    """
+
+    def __init__(self, grid: Grid | None = None, workers: int | None = None) -> None:
+        if workers is not None and workers < 1:
+            raise InputError(f"workers = {workers}, but an integer of at least 1 was expected")
+        self.grid = grid
+        self.workers = workers or 1
+        self.runs = 0
+        self._plan = LoadPlan()
+        self._pool: EvaluatorPool | None = None
+        self._seconds = 0.0
+        compile_kernels()
+
+    def __enter__(self) -> "Evaluator":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes, if there are any."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def rows(self, indices: Iterable[int]) -> "pl.DataFrame":
+        """The rows of a sweep for these configurations of the grid, in the order given.
+
+        Those that share a workload run in one kernel call.
+
+        Parameters
+        ----------
+        indices
+            Configurations, in any order.
+
+        Returns
+        -------
+        pl.DataFrame
+            `config_id`, `workload_id`, every axis, every metric: the columns and values that a sweep stores.
+
+        Raises
+        ------
+        InputError
+            When the evaluator has no grid, the grid no such configuration, or a workload cannot be built.
+        """
+        from fastsim.store.schema import part_frame
+
+        if self.grid is None:
+            raise InputError("an evaluator without a grid has no rows, but one made with a grid was expected")
+        wanted = np.fromiter(indices, np.int64)
+        outside = wanted[(wanted < 0) | (wanted >= self.grid.size)]
+        if len(outside):
+            raise InputError(f"config-id {outside[0]}, but an integer from 0 to {self.grid.size - 1} was expected")
+        tasks = []
+        workloads = wanted // self.grid.configs_per_workload
+        for workload in dict.fromkeys(workloads.tolist()):
+            places = np.flatnonzero(workloads == workload)
+            load = Load(self.grid.workload_config(workload))
+            tasks.append(Task(load, records_at(self.grid, wanted[places]), places))
+        found = self._answers(tasks, len(wanted))
+        return part_frame(self.grid, wanted, found.workload_ids, found.floats, found.ints)
+
+    def table(self, pairs: Sequence[tuple[Load, Config]]) -> Table:
+        """Metrics of configurations over loads, in the order given.
+
+        Of a configuration's own workload only counts whether it is a closed loop.
+
+        Raises
+        ------
+        InputError
+            When a workload cannot be built.
+        """
+        by_load: dict[Load, list[int]] = {}
+        for place, (load, _) in enumerate(pairs):
+            by_load.setdefault(load, []).append(place)
+        records: dict[tuple[int, ...], Records] = {}  # making them takes longer than a short run
+        tasks = []
+        for load, places in by_load.items():
+            configs = [pairs[place][1] for place in places]
+            key = tuple(map(id, configs))
+            if key not in records:
+                records[key] = records_of(configs)
+            tasks.append(Task(load, records[key], np.array(places)))
+        return self._answers(tasks, len(pairs))
+
+    def _answers(self, tasks: list[Task], count: int) -> Table:
+        """Run every task; the rows of each go to its places."""
+        pieces = [piece for task in tasks for piece in _pieces(task)]
+        floats = np.empty((count, len(FLOAT_COLUMNS)))
+        ints = np.empty((count, len(INT_COLUMNS)), np.int64)
+        ids = [""] * count
+        expected_s = self._seconds / max(self.runs, 1) * count
+        if self._pool is None and self.workers > 1 and len(pieces) > 1 and expected_s > POOL_PAYS_S:
+            self._pool = EvaluatorPool(self.workers)
+        started = time.perf_counter()
+        answers = (run_task(self._plan, piece) for piece in pieces) if self._pool is None else self._pool.run(pieces)
+        for piece, answer in zip(pieces, answers, strict=True):
+            floats[piece.places], ints[piece.places] = answer.floats, answer.ints
+            for place in piece.places.tolist():
+                ids[place] = answer.workload_id
+        self._seconds += (time.perf_counter() - started) * (1 if self._pool is None else self.workers)
+        self.runs += count
+        return Table(ids, floats, ints)
+
+
+def _pieces(task: Task) -> Iterable[Task]:
+    """A task in kernel calls of bounded size. Only vLLM's records are cut: others say themselves what fits."""
+    if len(task.records) <= MOST_AT_ONCE or task.records.others is not None:
+        return [task]
+    return [
+        Task(task.load, Records(task.records.engine[part], task.records.params[part]), task.places[part])
+        for start in range(0, len(task.records), MOST_AT_ONCE)
+        for part in [slice(start, start + MOST_AT_ONCE)]
+    ]
+
+
+def run_task(plan: LoadPlan, task: Task) -> Answer:
+    """Rows of a task, in this process."""
+    workload = plan.build(task.load)
+    rows = simulate_chunk(workload, task.records)
+    return Answer(workload.workload_id, rows.floats, rows.ints)

@@ -1,0 +1,1 @@
+"""What became of one request, and a run's timeline."""

@@ -1,0 +1,199 @@
+"""The story of one request in words: every sentence is read off the history of its run."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fastsim.analysis.explain.events import RESTART, events_of, rejected, seconds
+from fastsim.analysis.explain.history import Eviction, History, Kind
+from fastsim.analysis.explain.stretches import stretches
+from fastsim.analysis.explain.waits import Reason
+from fastsim.config import Config
+from fastsim.engines.outputs import NEVER, Status, Stop
+from fastsim.errors import InputError
+
+GROUPS = {
+    Kind.WAITING: "queueing",
+    Kind.PREEMPTED: "preempted, in the queue again",
+    Kind.SWAPPED: "swapped out, in the queue again",
+    Kind.RECOMPUTE: "recomputing what was lost",
+    Kind.STALLED: "running, but not scheduled",
+    Kind.PREFILL: "prefill",
+    Kind.DECODE: "decode",
+}
+PREEMPTION_KINDS = (Kind.PREEMPTED, Kind.SWAPPED, Kind.RECOMPUTE)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Microseconds of one kind: until the first token, and after it."""
+
+    what: str
+    ttft_us: int
+    rest_us: int
+
+    @property
+    def total_us(self) -> int:
+        """All of it."""
+        return self.ttft_us + self.rest_us
+
+
+@dataclass(frozen=True)
+class Story:
+    """One request of one run.
+
+    `answer` is one sentence, `facts` are sentences on what it lost and who took it, `events` are (microseconds, words)
+    in time order, `shares` partition its time, `waits` give microseconds by what it waited for. `tokens_after_first`
+    is the number that TPOT divides by.
+    """
+
+    answer: str
+    facts: tuple[str, ...]
+    events: tuple[tuple[int, str], ...]
+    shares: tuple[Share, ...]
+    waits: tuple[tuple[Reason, int], ...]
+    tokens_after_first: int
+
+
+def explain(history: History, config: Config, request: int) -> Story:
+    """The story of request number `request`.
+
+    Raises
+    ------
+    InputError
+        When there is no such request.
+    """
+    count = len(history.spans)
+    if not 0 <= request < count:
+        raise InputError(f"--request {request}, but an integer from 0 to {count - 1} was expected")
+    waited = stretches(history, request)
+    shares = _shares(history, config, request)
+    events = [(event.at_us, event.words) for event in sorted(events_of(history, config, request, waited))]
+    waits: Counter[Reason] = Counter()
+    for stretch in waited:
+        for part in stretch.parts:
+            waits[part.reason] += part.end_us - part.start_us
+    return Story(
+        _answer(history, config, request, shares),
+        tuple(_facts(history, request)),
+        tuple(events),
+        shares,
+        tuple(waits.most_common()),
+        max(int(history.log.num_generated[request]) - 1, 0),
+    )
+
+
+def worst_request(history: History) -> int:
+    """Who was held up longest, by anything but its own prefill and decode: whom to ask about when nobody is named."""
+    own = (Kind.PREFILL, Kind.DECODE)
+    held_us = [sum(s.end_us - s.start_us for s in spans if s.kind not in own) for spans in history.spans]
+    return held_us.index(max(held_us)) if held_us else 0
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def _shares(history: History, config: Config, request: int) -> tuple[Share, ...]:
+    """Its time by kind. They add up to TTFT, and to E2E (or to the time until the run ended)."""
+    first_us = int(history.log.first_token_us[request])
+    cut_us = first_us if first_us != NEVER else 2**62
+    before: Counter[Kind] = Counter()
+    after: Counter[Kind] = Counter()
+    for span in history.spans[request]:
+        ttft_us = max(0, min(span.end_us, cut_us) - span.start_us)
+        before[span.kind] += ttft_us
+        after[span.kind] += span.end_us - span.start_us - ttft_us
+    shares = [Share(words, before[kind], after[kind]) for kind, words in GROUPS.items()]
+    shares.append(Share("frontend", round(config.latency.frontend_us), 0))
+    return tuple(share for share in shares if share.total_us > 0)
+
+
+# --- the answer -------------------------------------------------------------------------------------------------------
+
+
+def _answer(history: History, config: Config, request: int, shares: tuple[Share, ...]) -> str:
+    log = history.log
+    status = Status(int(log.status[request]))
+    got = f"{int(log.num_generated[request]):,} of {int(history.workload.output_tokens[request]):,} output tokens"
+    end = f"{seconds(history.totals['end_us'])} ({Stop(history.totals['stop']).name.lower().replace('_', ' ')})"
+    if status is Status.FINISHED:
+        total = sum(share.total_us for share in shares)
+        words = {GROUPS[kind] for kind in PREEMPTION_KINDS}
+        parts = {
+            "queueing": sum(share.total_us for share in shares if share.what == "queueing"),
+            "preemptions": sum(share.total_us for share in shares if share.what in words),
+        }
+        parts["the rest"] = total - sum(parts.values())
+        named = ", ".join(f"{what} {seconds(us)} ({us / max(total, 1):.0%})" for what, us in parts.items())
+        return f"Request {request} finished {seconds(total)} after it arrived: {named}."
+    if status is Status.UNSERVABLE:
+        return (
+            f"Request {request} can never fit and was refused before the first step: {_unservable(history, request)}."
+        )
+    if status is Status.PENDING:
+        return f"Request {request} had not arrived when the run ended at {end}."
+    if status is Status.HELD:
+        return f"Request {request} was held at the door by backpressure until the run ended at {end}."
+    if status is Status.REJECTED:
+        return f"Request {request} was rejected at the door: {rejected(config)}."
+    if status is Status.TIMED_OUT:
+        where = "running" if history.spans[request][-1:] and history.spans[request][-1].steps else "waiting"
+        after = seconds(int(log.finish_us[request] - log.arrival_us[request]))
+        return (
+            f"Request {request} was given up by its client {after} "
+            f"after it arrived (workload.timeout_s), {where}, with {got}."
+        )
+    where = "running" if status is Status.RUNNING else "waiting"
+    return (
+        f"Request {request} was still {where} when the run ended at {end}, with {got}: "
+        "in every percentile that it did not reach it counts as infinitely late."
+    )
+
+
+def _unservable(history: History, request: int) -> str:
+    config, workload = history.config, history.workload
+    prompt, output = int(workload.prompt_tokens[request]), int(workload.output_tokens[request])
+    limit = int(config["max_model_len"])
+    if prompt >= limit:
+        return f"its prompt of {prompt:,} tokens leaves nothing of max_model_len {limit:,}"
+    blocks = -(-(min(prompt + output, limit) - 1) // int(config["block_size"]))
+    return (
+        f"prompt {prompt:,} and output {output:,} tokens need {blocks:,} blocks at its end, "
+        f"and {int(config['num_gpu_blocks']) - 1:,} are usable"
+    )
+
+
+# --- what it lost -----------------------------------------------------------------------------------------------------
+
+
+def _facts(history: History, request: int) -> list[str]:
+    spans, log = history.spans[request], history.log
+    evictions = [eviction for eviction in history.evictions if eviction.victim == request]
+    facts = []
+    if evictions:
+        by = Counter(_name(eviction, request) for eviction in evictions)
+        most = ", ".join(f"{who} ({count})" for who, count in by.most_common(3))
+        more = f" and {len(by) - 3} others" if len(by) > 3 else ""
+        times = "once" if len(evictions) == 1 else f"{len(evictions):,} times"
+        facts.append(f"It was preempted {times}, to make room for {most}{more}.")
+        again = sum(span.recomputed_tokens for span in spans)
+        saved = [a.hit_tokens for a in history.admissions if a.request == request and a.life > 0]
+        swapped = sum(eviction.blocks for eviction in evictions if eviction.swapped)
+        lost = f"It computed {again:,} tokens again ({int(log.scheduled_tokens[request]):,} scheduled in all)"
+        if swapped:
+            lost += f" and moved {swapped:,} blocks to the host"
+        elif sum(saved):
+            lost += f"; the prefix cache saved it {sum(saved):,}"
+        if history.config["preemption_mode"] == RESTART:
+            discarded = sum(eviction.generated_tokens for eviction in evictions)
+            lost += f"; {discarded:,} output tokens were thrown away and decoded again"
+        facts.append(f"{lost}.")
+    caused = [e.victim for e in history.evictions if e.evictor == request and e.victim != request]
+    if caused:
+        facts.append(f"It took the place of others {len(caused):,} times ({len(set(caused)):,} requests).")
+    return facts
+
+
+def _name(eviction: Eviction, request: int) -> str:
+    if eviction.evictor is None:
+        return "a request that the record leaves open"
+    return "itself (nobody else was left to preempt)" if eviction.evictor == request else f"request {eviction.evictor}"

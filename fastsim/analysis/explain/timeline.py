@@ -1,0 +1,216 @@
+"""One run as a Chrome trace (JSON), which Perfetto and chrome://tracing show: a track a request, counters, preemptions.
+
+Format: "Trace Event Format" of the Chromium project, JSON object form; times in microseconds.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastsim.analysis.explain.history import Eviction, History, Kind, Span
+from fastsim.engines.outputs import Status, Stop
+from fastsim.errors import InputError
+
+MAX_REQUESTS = 500
+MAX_SLICES = 200_000
+MAX_POINTS = 5_000
+MAX_INSTANTS = 5_000
+SCHEDULER, REQUESTS = 1, 2
+"""The two processes of the trace."""
+LOOP_TRACK = 9
+FIRST_TRACK = 1_000_000
+"""Of requests: Perfetto shows a track's number behind its name, drops number 0, and calls number `pid` the main one."""
+
+_WHAT = {
+    Kind.WAITING: "waiting",
+    Kind.PREFILL: "prefill",
+    Kind.RECOMPUTE: "recompute",
+    Kind.DECODE: "decode",
+    Kind.STALLED: "running, not scheduled",
+    Kind.PREEMPTED: "preempted",
+    Kind.SWAPPED: "swapped out",
+}
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A trace and how it was thinned: `notes` are sentences, none when everything is there."""
+
+    trace: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def write(self, path: Path, option: str = "--timeline") -> None:
+        """Store the trace as JSON.
+
+        Raises
+        ------
+        InputError
+            When the file cannot be written.
+        """
+        try:
+            path.write_text(json.dumps(self.trace, separators=(",", ":")))
+        except OSError as error:
+            raise InputError(f"{option} {path}: cannot be written ({error.strerror or error})") from None
+
+
+def make_timeline(history: History, engine: str = "vllm") -> Timeline:
+    """The trace of a run. A large one is thinned, by rule.
+
+    Request tracks: every k-th request, with the least k that leaves at most `MAX_REQUESTS` tracks and `MAX_SLICES`
+    slices. Counters: of every k steps the one with the fewest free blocks, at most `MAX_POINTS` points. Preemptions on
+    the scheduler's track: every k-th, at most `MAX_INSTANTS`; those of a request are all on its own track.
+    """
+    shown, every = _chosen_requests(history)
+    events = _headers(shown)
+    for request in shown:
+        events += [_slice(request, span) for span in history.spans[request]]
+        events += _end_mark(history, request)
+    tracks = set(shown)
+    for number, eviction in enumerate(history.evictions):
+        if eviction.victim in tracks:
+            events += _preemption(number, eviction, eviction.evictor in tracks)
+    stride = max(1, -(-len(history.evictions) // MAX_INSTANTS))
+    events += [_loop_mark(eviction) for eviction in history.evictions[::stride]]
+    points, bucket = _counters(history)
+    events += points
+    notes = []
+    if every > 1:
+        notes.append(f"tracks of every {_ordinal(every)} request: {len(shown):,} of {len(history.spans):,}")
+    if bucket > 1:
+        notes.append(f"counters at one step of every {bucket:,}, the one with the fewest free blocks")
+    if stride > 1:
+        notes.append(f"every {_ordinal(stride)} preemption on the scheduler's track")
+    trace = {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "producer": "fastsim",
+            "engine": engine,
+            "requests": len(history.spans),
+            "requests_shown": len(shown),
+            "steps": len(history.steps),
+            "preemptions": len(history.evictions),
+            "stop": Stop(history.totals["stop"]).name.lower(),
+            "thinned": "; ".join(notes) or "no",
+        },
+    }
+    return Timeline(trace, tuple(notes))
+
+
+def _chosen_requests(history: History) -> tuple[list[int], int]:
+    count = len(history.spans)
+    every = max(1, -(-count // MAX_REQUESTS))
+    while every < count and sum(len(spans) for spans in history.spans[::every]) > MAX_SLICES:
+        every += 1
+    return list(range(0, count, every)), every
+
+
+def _headers(shown: list[int]) -> list[dict[str, Any]]:
+    events = [
+        _meta("process_name", SCHEDULER, 0, name="scheduler"),
+        _meta("process_sort_index", SCHEDULER, 0, sort_index=1),
+        _meta("thread_name", SCHEDULER, LOOP_TRACK, name="preemptions"),
+        _meta("process_name", REQUESTS, 0, name="requests"),
+        _meta("process_sort_index", REQUESTS, 0, sort_index=2),
+    ]
+    for request in shown:
+        events.append(_meta("thread_name", REQUESTS, _track(request), name=f"request {request}"))
+        events.append(_meta("thread_sort_index", REQUESTS, _track(request), sort_index=request))
+    return events
+
+
+def _meta(name: str, pid: int, tid: int, /, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
+
+
+def _track(request: int) -> int:
+    return FIRST_TRACK + request
+
+
+def _slice(request: int, span: Span) -> dict[str, Any]:
+    event: dict[str, Any] = {
+        "ph": "X",
+        "name": _WHAT[span.kind],
+        "cat": span.kind.value,
+        "pid": REQUESTS,
+        "tid": _track(request),
+        "ts": span.start_us,
+        "dur": span.end_us - span.start_us,
+    }
+    if span.steps:
+        event["args"] = {"tokens": span.tokens, "steps": span.steps, "recomputed_tokens": span.recomputed_tokens}
+    return event
+
+
+def _end_mark(history: History, request: int) -> list[dict[str, Any]]:
+    """How a request ended, where that is not "still here"."""
+    status = Status(int(history.log.status[request]))
+    at_us = int(history.log.finish_us[request])
+    if status is Status.REJECTED or status is Status.UNSERVABLE:
+        at_us = max(0, int(history.log.arrival_us[request]))
+    elif status not in (Status.FINISHED, Status.TIMED_OUT):
+        return []
+    return [_instant(status.name.lower().replace("_", " "), REQUESTS, _track(request), at_us, {})]
+
+
+def _instant(name: str, pid: int, tid: int, at_us: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "i", "s": "t", "name": name, "cat": "event", "pid": pid, "tid": tid, "ts": at_us, "args": args}
+
+
+def _facts(eviction: Eviction) -> dict[str, Any]:
+    return {
+        "victim": eviction.victim,
+        "evictor": "not certain" if eviction.evictor is None else eviction.evictor,
+        "for": "a slot" if eviction.for_slot else "blocks",
+        "lost_tokens": 0 if eviction.swapped else eviction.computed_tokens,
+        "freed_blocks_at_most": eviction.blocks,
+        "step": eviction.row,
+    }
+
+
+def _preemption(number: int, eviction: Eviction, evictor_shown: bool) -> list[dict[str, Any]]:
+    """The mark on the victim's track, and an arrow from the track of whoever needed its blocks."""
+    by = "another request" if eviction.evictor is None else f"request {eviction.evictor}"
+    name = "preempts itself" if eviction.evictor == eviction.victim else f"preempted by {by}"
+    victim = _track(eviction.victim)
+    events = [_instant(name, REQUESTS, victim, eviction.at_us, _facts(eviction))]
+    if evictor_shown and eviction.evictor is not None and eviction.evictor != eviction.victim:
+        arrow = {"name": "evicts", "cat": "eviction", "id": number, "pid": REQUESTS, "ts": eviction.at_us}
+        events.append(arrow | {"ph": "s", "tid": _track(eviction.evictor)})
+        events.append(arrow | {"ph": "f", "bp": "e", "tid": victim})
+    return events
+
+
+def _loop_mark(eviction: Eviction) -> dict[str, Any]:
+    by = "?" if eviction.evictor is None else eviction.evictor
+    name = f"{eviction.victim} itself" if eviction.evictor == eviction.victim else f"{by} evicts {eviction.victim}"
+    return _instant(name, SCHEDULER, LOOP_TRACK, eviction.at_us, _facts(eviction))
+
+
+def _counters(history: History) -> tuple[list[dict[str, Any]], int]:
+    """Counter events and how many steps share one point."""
+    steps = history.steps
+    bucket = max(1, -(-len(steps) // MAX_POINTS))
+    events = []
+    for start in range(0, len(steps), bucket):
+        row = min(range(start, min(start + bucket, len(steps))), key=lambda k: steps[k].free_mid)
+        step = steps[row]
+        events += [
+            _counter("running", "requests", step.t_us, history.running[row]),
+            _counter("waiting", "requests", step.t_us, step.waiting),
+            _counter("free KV", "blocks", step.t_us, step.free_mid),
+            _counter("batch", "tokens", step.t_us, sum(tokens for _, tokens in step.scheduled)),
+        ]
+    if steps:
+        events.append(_counter("batch", "tokens", history.totals["end_us"], 0))
+    return events, bucket
+
+
+def _counter(name: str, unit: str, at_us: int, value: int) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "pid": SCHEDULER, "tid": 0, "ts": at_us, "args": {unit: value}}
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

@@ -1,0 +1,1 @@
+"""Where service holds over two axes."""

@@ -1,0 +1,1 @@
+"""Settings for a load: search, choice, rate, flags, reasons."""

@@ -1,0 +1,229 @@
+"""`fastsim.recommend`: the settings that meet an SLO with the most goodput, why those, and what happens at the edge."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from fastsim.analysis.evaluate.evaluate import Evaluator
+from fastsim.analysis.evaluate.loads import LoadPlan, default_load_note
+from fastsim.analysis.numbers import number
+from fastsim.analysis.recommend.answer import Option, Recommendation
+from fastsim.analysis.recommend.choice import ALIKE, MORE_TRAFFIC, Choice, choose, option
+from fastsim.analysis.recommend.flags import kv_safe_num_seqs
+from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
+from fastsim.analysis.recommend.rate import max_rate, min_replicas
+from fastsim.analysis.recommend.slo import Outlook, slo_terms
+from fastsim.analysis.recommend.space import BLOCKS, SEQS, Space, space_of
+from fastsim.analysis.recommend.trials import FRESH, Traffic, Trials
+from fastsim.analysis.recommend.why import alternatives, reliefs
+from fastsim.config import Config, Spec, check_rules, load_spec
+from fastsim.config.spec import Layer
+from fastsim.errors import InputError
+from fastsim.presets import gpus_of
+from fastsim.runner import available_cores
+
+RISKS = (
+    ("as given", 1.0, 1.0),
+    ("1.2 times the traffic", 1.2, 1.0),
+    ("1.5 times the traffic", 1.5, 1.0),
+    ("outputs 1.25 times as long", 1.0, 1.25),
+    ("outputs 1.5 times as long", 1.0, 1.5),
+)
+
+
+def recommend(
+    spec: str | Path | Spec | None,
+    sets: Sequence[str] = (),
+    axes: Sequence[str] = (),
+    *,
+    model: str | None = None,
+    gpu: str | None = None,
+    assume: Mapping[str, Any] | None = None,
+    percentile: int = 99,
+    seeds: int = 8,
+    with_max_rate: bool = False,
+    with_min_gpus: bool = False,
+    workers: int | None = None,
+) -> Recommendation:
+    """Find the settings that meet an SLO with the most goodput.
+
+    Parameters
+    ----------
+    spec
+        A spec file, or a spec; None: `sets` alone.
+    sets
+        `key=value` settings on top; one of the two numbers set here is not searched.
+    axes
+        `key=v1,v2,...` further engine settings to choose from, or other values of the two numbers.
+    model, gpu
+        Presets that give step times and, for each setting, the KV pool that is left; of several GPUs as `4xh100`.
+    assume
+        Fields of `fastsim.presets.Deployment` that are not as assumed: `{"tensor_parallel": 4}`.
+    percentile
+        Of the SLO's terms: 50, 90, 95 or 99.
+    seeds
+        Fresh seeds that confirm the answer.
+    with_max_rate
+        Also find the highest rate that meets the SLO.
+    with_min_gpus
+        Also find how many replicas a trace needs.
+    workers
+        Worker processes; by default as many as cores, once that pays.
+
+    Raises
+    ------
+    InputError
+        When the engine is not vLLM's, keys contradict each other, or no setting can serve at all.
+    """
+    started = perf_counter()
+    if seeds < 2:
+        raise InputError(f"--seeds {seeds}, but at least 2 were expected: intervals are over seeds")
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers {workers}, but an integer of at least 1 was expected")
+    read = spec if isinstance(spec, Spec) else load_spec(spec, sets)
+    given = hardware_given(model, gpu)
+    hardware = Hardware.deployed(*given, read.base.engine.block_size, assume or {}) if given is not None else None
+    space, hardware_notes = _space(read, axes, hardware)
+    terms = slo_terms(space.base, percentile)
+    traffic = Traffic(space.base.workload)
+    with Evaluator(workers=workers or available_cores()) as evaluator:
+        trials = Trials(evaluator, terms)
+        ask = _Question(space, trials, traffic, range(FRESH, FRESH + seeds))
+        choice = choose(space, trials, traffic, ask.fresh)
+        answer = ask.answer(choice, with_max_rate=with_max_rate, with_min_gpus=with_min_gpus)
+        runs = trials.runs
+    return Recommendation(
+        **answer,
+        terms=terms,
+        runs=runs,
+        seconds=perf_counter() - started,
+        notes=(
+            *_no_load(read, hardware),
+            *hardware_notes,
+            *space.notes,
+            *_notes(traffic),
+            *_unservable(choice.best.outlook),
+            *_told_apart(choice),
+        ),
+        hardware=hardware,
+        deployment=_deployment(space.base, hardware),
+    )
+
+
+def _deployment(base: Config, hardware: Hardware | None) -> dict[str, Any]:
+    """Fields of `Deployment` that the step times rest on."""
+    if hardware is not None:
+        return dict(hardware.overrides)
+    preset = base.latency.preset
+    return {} if preset is None else {"tensor_parallel": gpus_of(preset)}
+
+
+def _space(spec: Spec, axes: Sequence[str], hardware: Hardware | None) -> tuple[Space, tuple[str, ...]]:
+    """The settings of the spec; on hardware, with what its data sheets give for everything the spec leaves open."""
+    notes: tuple[str, ...] = ()
+    if hardware is not None:
+        check_no_preset(spec.base)
+        engine = spec.base.engine
+        given = spec.settings
+        found = hardware.settings(engine.max_num_seqs, engine.max_num_batched_tokens)
+        missing = {key: value for key, value in found.items() if key not in given}
+        spec = Spec(spec.source, (Layer("--model", Path(), missing), *spec.layers))
+        notes = (f"step times of {hardware.name} are estimated from data sheets; fastsim calibrate fits them to a run",)
+        if BLOCKS in given:
+            hardware = None
+    space = space_of(spec, axes, hardware)
+    check_rules(space.base, spec.source)
+    return space, notes
+
+
+class _Question:
+    """One question and the steps to its answer."""
+
+    def __init__(self, space: Space, trials: Trials, traffic: Traffic, fresh: range) -> None:
+        self.space = space
+        self.trials = trials
+        self.traffic = traffic
+        self.fresh = fresh
+
+    def answer(self, choice: Choice, *, with_max_rate: bool, with_min_gpus: bool) -> dict[str, Any]:
+        """The fields of a recommendation that come from simulations."""
+        best = choice.best
+        safe_seqs = kv_safe_num_seqs(best.config, self._workloads())
+        safe = self._other({**best.settings, SEQS: safe_seqs}, best) if safe_seqs >= 1 else None
+        few = list(self.fresh)[: max(len(self.fresh) // 2, 2)]
+        return {
+            "best": best,
+            "runner_up": next((each for each in choice.tried if each is not best and each is not choice.current), None),
+            "current": choice.current,
+            "kv_safe": safe,
+            "kv_safe_num_seqs": safe_seqs,
+            "risks": self._risks(best),
+            "alternatives": alternatives(self.space, self.trials, self.traffic, best.config, best.settings, few),
+            "reliefs": reliefs(self.trials, self.traffic, best.config, few),
+            "seeds": len(self.fresh),
+            "traffic": self.traffic,
+            "grid_size": sum(1 for _ in self.space.points()),
+            "search_runs": choice.found.runs,
+            **self._capacity(best, with_max_rate, with_min_gpus),
+        }
+
+    def _capacity(self, best: Option, with_max_rate: bool, with_min_gpus: bool) -> dict[str, Any]:
+        """Highest rate and replicas: when asked for, and when nothing meets the SLO, as what would be needed."""
+        if not best.outlook.serves:
+            return {"rate": None, "replicas": None}
+        asked = (self.space, self.trials, self.traffic, best.config, self.fresh)
+        needed = not best.outlook.meets
+        has_rate = self.traffic.rate_per_s is not None
+        rate = max_rate(*asked) if with_max_rate or (needed and has_rate) else None
+        hopeless = needed and has_rate and rate is None
+        replicas = min_replicas(*asked) if with_min_gpus or (needed and not hopeless) else None
+        return {"rate": rate, "replicas": replicas}
+
+    def _other(self, settings: dict[str, Any], best: Option) -> Option | None:
+        """Another setting; None when it is the best itself, or no server starts with it."""
+        found = option(self.space, self.trials, self.traffic, self.fresh, settings)
+        return None if found is None or found.config == best.config else found
+
+    def _workloads(self) -> Any:
+        plan = LoadPlan(kept=1)
+        return (plan.build(self.traffic.load(seed)) for seed in (*self.fresh,))
+
+    def _risks(self, best: Option) -> list[tuple[str, Outlook]]:
+        return [
+            (name, self.trials.outlooks([best.config], self.traffic.scaled(rate, output), self.fresh)[0])
+            for name, rate, output in RISKS
+        ]
+
+
+def _notes(traffic: Traffic) -> tuple[str, ...]:
+    if traffic.workload.trace is None:
+        return ()
+    return ("a trace happened once: its other seeds exchange lengths among 64 neighbours, arrival times stay",)
+
+
+def _no_load(spec: Spec, hardware: Hardware | None) -> tuple[str, ...]:
+    note = None if hardware is None else default_load_note(spec)
+    return () if note is None else (note,)
+
+
+def _unservable(outlook: Outlook) -> tuple[str, ...]:
+    unservable, count = outlook.means["unservable"], outlook.means["num_requests"]
+    if unservable == 0:
+        return ()
+    return (
+        f"{number(unservable)} of {number(count)} requests, on average over the seeds, can never fit and count as "
+        "missed: fastsim run says how many, fastsim check why",
+    )
+
+
+def _told_apart(choice: Choice) -> tuple[str, ...]:
+    if choice.alike == 1:
+        return ()
+    return (
+        f"settings within {100 * ALIKE:g} % of the best are told apart by what they do at {MORE_TRAFFIC:g} times the "
+        f"traffic (here {choice.alike})",
+    )
+
+
+__all__ = ["Recommendation", "recommend"]
