@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m benchmarks NAME`. Every figure in the README comes from here."""
+"""Benchmarks: `python -m benchmarks NAME`. Every figure in benchmarks/README.md comes from here."""

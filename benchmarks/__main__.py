@@ -9,7 +9,7 @@ from benchmarks import sweep
 
 app = typer.Typer(help=__doc__, add_completion=False)
 Tiny = Annotated[bool, typer.Option(help="The same on little work: to see that it runs.")]
-Readme = Annotated[bool, typer.Option(help="Put the table into README.md.")]
+Readme = Annotated[bool, typer.Option(help="Put the table into benchmarks/README.md.")]
 
 BENCHMARKS = {
     "kernel": "Kernel time by load.",

@@ -1,4 +1,4 @@
-"""Tables with the machine under them, for a terminal and for the README."""
+"""Tables with the machine under them, for a terminal and for the page beside."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numba
 
-README = Path(__file__).parent.parent / "README.md"
+README = Path(__file__).parent / "README.md"
 
 
 def machine() -> str:
@@ -39,14 +39,14 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = 
 
 
 def publish(name: str, text: str, readme: bool) -> None:
-    """Print a table; with `readme`, also put it between the README's markers of that name."""
+    """Print a table; with `readme`, also put it between the markers of that name in benchmarks/README.md."""
     print(text)
     if not readme:
         return
     begin, end = f"<!-- benchmark {name} -->", f"<!-- end {name} -->"
     page = README.read_text()
     if begin not in page or end not in page:
-        raise SystemExit(f"README.md has no markers {begin} and {end}")
+        raise SystemExit(f"benchmarks/README.md has no markers {begin} and {end}")
     before, rest = page.split(begin, 1)
     README.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")
 
