@@ -26,6 +26,7 @@ from fastsim.metrics.summary import scratch_size, summarise
 from fastsim.records import Records as Records
 from fastsim.records import engine_records as engine_records
 from fastsim.records import record_of as record_of
+from fastsim.records import records_at as records_at
 from fastsim.workload import Workload, build_workload
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """`fake_simulation`, whose workers compile something first."""
 
 from fastsim import _notice
-from tests.fake_simulation import engine_records, simulate_chunk
+from tests.fake_simulation import records_at, simulate_chunk
 
-__all__ = ["compile_kernels", "engine_records", "simulate_chunk"]
+__all__ = ["compile_kernels", "records_at", "simulate_chunk"]
 
 
 def compile_kernels():

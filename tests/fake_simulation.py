@@ -29,8 +29,7 @@ def compile_kernels():
     return 0.0
 
 
-def engine_records(grid, start, stop):
-    indices = np.arange(start, stop)
+def records_at(grid, indices):
     return np.stack([indices, grid.take("run.max_steps", indices)], axis=1)
 
 

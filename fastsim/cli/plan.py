@@ -11,15 +11,19 @@ SHOWN_VALUES = 6
 def describe_plan(grid: Grid, selection: Selection) -> str:
     """Axes, number of configurations, workloads and parts; the first line says how much it is."""
     selection.check_parts()
-    parts = rows = 0
+    parts = rows = workloads = 0
+    last = -1
     for part in selection.parts():
         parts += 1
         rows += part.rows
+        for start, stop in part.ranges:
+            first, last = max(last + 1, grid.workload_index(start)), grid.workload_index(stop - 1)
+            workloads += last - first + 1
     chosen = "" if selection.name == "all" else f" of {grid.size:,} ({selection.name})"
     shard = "" if selection.only == (1, 1) else f", shard {selection.only[0]}/{selection.only[1]}"
     lines = [f"{counted(rows, 'configuration')}{chosen}{shard} in {counted(parts, 'part')}"]
-    each = counted(grid.configs_per_workload, "configuration")
-    lines.append(f"{counted(grid.num_workloads, 'workload')}, each run by {each}")
+    each = f"{'' if rows % workloads == 0 else 'about '}{counted(round(rows / workloads), 'configuration')}"
+    lines.append(f"{counted(workloads, 'workload')}, each run by {each}")
     lines += [wrapped(f"  {axis.name}: {_values(axis.values)}", indent=4) for axis in grid.axes]
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ def command(
             "--sample",
             metavar="N",
             parser=options.integer,
-            help="Only N, as whole workloads spread over the grid; always the same.",
+            help="Only N, each value of each axis in its share; always the same.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,

@@ -18,7 +18,7 @@ from fastsim.grid.check import check_grid, idle_axes
 from fastsim.grid.columns import Columns, Encode
 from fastsim.grid.digits import Axis, Digit
 from fastsim.grid.export import spec_text
-from fastsim.grid.selection import PartPlan, Selection, chosen
+from fastsim.grid.selection import MAX_SAMPLE, PartPlan, Selection, chosen
 from fastsim.grid.sweep import read_sweep
 
 Int32Array = npt.NDArray[np.int32]
@@ -55,7 +55,7 @@ class Grid:
             raise InputError(f"{spec.source}: the grid has {self.size} configurations, but at most 2**62 were expected")
         self.num_workloads: int = prod(digit.size for digit in self._digits if digit.decides_workload)
         self.configs_per_workload: int = self.size // self.num_workloads
-        sizes = [digit.size for digit in self._digits]
+        sizes = self.digit_sizes = [digit.size for digit in self._digits]
         self._strides = [prod(sizes[n + 1 :]) for n in range(len(sizes))]
         self._columns = Columns(self.base, self._digits, self._strides)
         check_grid(self.base, self._digits, spec.source)
@@ -217,8 +217,8 @@ class Grid:
         limit : int, optional
             Only the first so many.
         sample : int, optional
-            At most so many, as whole workloads spread over the grid; single configurations spread over the grid when
-            one workload has more than that. A hash of the spec chooses: always the same ones.
+            So many, or all if there are fewer: of each value of each axis, in the grid and in each workload, as many
+            as of any other, give or take one. A hash of the spec chooses: always the same ones.
         shard : (int, int)
             `(i, n)`: only the parts of shard i of n, counted from 1.
         rows_per_part : int, optional
@@ -231,11 +231,13 @@ class Grid:
             raise InputError(f"--limit {limit} and --sample {sample} are both given, but one of them was expected")
         name = "all"
         if sample is not None and sample < self.size:
+            if sample > MAX_SAMPLE:
+                raise InputError(f"--sample {sample}, but at most {MAX_SAMPLE} configurations were expected")
             name = f"sample {sample}"
         elif limit is not None and limit < self.size:
             name = f"limit {limit}"
         seed = self.spec_hash if sample is not None else ""
-        ranges = chosen(name, self.size, self.configs_per_workload, seed)
+        ranges = chosen(name, self.digit_sizes, seed)
         selected = int((ranges[:, 1] - ranges[:, 0]).sum())
         rows = rows_per_part or min(max(selected // 64, 64), 16_384)
         if name.startswith("sample"):
@@ -248,7 +250,7 @@ class Grid:
         return self.select(limit=count)
 
     def sample(self, count: int) -> Selection:
-        """At most `count` configurations spread over the grid; see `select`."""
+        """`count` configurations spread over the grid; see `select`."""
         return self.select(sample=count)
 
     def shard(self, shard: int, of: int) -> Selection:

@@ -4,20 +4,22 @@ A part is a fixed range of indices: it depends on the spec and on what was selec
 shards. Parts end where a workload ends, or cut a workload evenly when it has too many configurations.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsim.errors import InputError
+from fastsim.grid.sample import sample_indices
 
 Int64Array = npt.NDArray[np.int64]
 
 MAX_PARTS = 2**20
 """In one folder: the manifest lists them all."""
-MAX_RANGES = 2**24
-"""Of a sample, which holds them in memory."""
+MAX_SAMPLE = 2**24
+"""A sample is held in memory."""
 
 
 @dataclass(frozen=True)
@@ -153,37 +155,13 @@ class Selection:
         return range(first + (shard - 1 - first) % of, last + 1, of)
 
 
-def chosen(name: str, size: int, configs_per_workload: int, spec_hash: str) -> Int64Array:
-    """The index ranges that a selection's name stands for: `all`, `limit N`, `sample N`."""
+def chosen(name: str, digits: Sequence[int], spec_hash: str) -> Int64Array:
+    """The index ranges that a selection's name stands for, `all`, `limit N` or `sample N`, in a grid of such digits."""
     kind, _, number = name.partition(" ")
     if kind == "all":
-        return np.array([[0, size]], np.int64)
+        return np.array([[0, prod(digits)]], np.int64)
     if kind == "limit":
         return np.array([[0, int(number)]], np.int64)
-    count, seed = int(number), int(spec_hash, 16)
-    if (ranges := count if count < configs_per_workload else count // configs_per_workload) > MAX_RANGES:
-        raise InputError(f"--sample {count} picks {ranges} places of the grid, but at most {MAX_RANGES} were expected")
-    if count < configs_per_workload:
-        picks = spread_picks(size, count, seed)
-        return np.stack([picks, picks + 1], axis=1)
-    starts = spread_picks(size // configs_per_workload, ranges, seed) * configs_per_workload
-    return np.stack([starts, starts + configs_per_workload], axis=1)
-
-
-def spread_picks(total: int, count: int, seed: int) -> Int64Array:
-    """`count` distinct indices below `total`, ascending: a hash of `seed` picks one in each of `count` equal strata."""
-    quotient, remainder = divmod(total, count)
-    k = np.arange(count, dtype=np.int64)
-    low = k * quotient + np.minimum(k, remainder)
-    length = quotient + (k < remainder)
-    return low + (_hashed(k, seed) % length.astype(np.uint64)).astype(np.int64)
-
-
-def _hashed(k: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
-    """SplitMix64 of seed + k."""
-    with np.errstate(over="ignore"):
-        z = np.uint64(seed % 2**64) + (k.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
-    return mixed
+    picks = sample_indices(digits, int(number), int(spec_hash, 16))
+    ends = np.flatnonzero(np.diff(picks) != 1)
+    return np.stack([picks[np.append(0, ends + 1)], picks[np.append(ends, len(picks) - 1)] + 1], axis=1)

@@ -59,7 +59,8 @@ class Manifest:
     """The contents of manifest.json.
 
     `state` is `running`, `interrupted`, `failed` or `complete`. `shard` is `[i, n]`. `rows` counts the configurations
-    that the folder holds when complete. `configs_per_workload` is 0 in folders of the first format.
+    that the folder holds when complete. `configs_per_workload` is 0 in folders of the first format. `digits` are how
+    many positions each digit of the grid has; empty in folders of older versions.
     """
 
     spec_hash: str
@@ -71,6 +72,7 @@ class Manifest:
     axes: dict[str, int]
     sources: dict[str, str]
     configs_per_workload: int = 0
+    digits: list[int] = field(default_factory=list)
     format: str = FORMAT
     state: str = "running"
     versions: dict[str, str] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Manifest:
             axes={axis.name: len(axis.values) for axis in grid.axes},
             sources=dict(source_hashes()),
             configs_per_workload=grid.configs_per_workload,
+            digits=grid.digit_sizes,
             versions=_versions(),
             host=_host(),
         )

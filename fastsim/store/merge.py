@@ -84,7 +84,12 @@ def _read(path: Path) -> _Shard:
     except OSError as error:
         raise InputError(f"{path}/spec.toml: cannot be read ({error.strerror})") from None
     length = manifest.configs_per_workload or Grid.from_toml(path / "spec.toml").configs_per_workload
-    ranges = chosen(manifest.selection, manifest.grid_size, length, manifest.spec_hash)
+    if manifest.selection.startswith("sample") and not manifest.digits:
+        raise InputError(
+            f"{path}: an older version of fastsim chose this sample in its own way, and can merge it: "
+            f"{manifest.versions.get('fastsim-llm', 'see manifest.json')}"
+        )
+    ranges = chosen(manifest.selection, manifest.digits or [manifest.grid_size], manifest.spec_hash)
     plan = PartPlan(manifest.grid_size, length, manifest.rows_per_part)
     return _Shard(path, manifest, spec, Selection(manifest.selection, ranges, plan).shard(*manifest.shard))
 

@@ -2,17 +2,20 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fastsim.grid import Grid, Part
 from fastsim.store import write_part
 from fastsim.worker.task import Job, Outcome, Piece, Task, building
 from fastsim.workload import WorkloadPlan
+
+Int64Array = npt.NDArray[np.int64]
 
 MAX_TRACEBACKS = 3
 STEP_S = 0.2
@@ -78,14 +81,13 @@ class PartRun:
     def run(self) -> Outcome:
         """Compute the rows; a whole part is also stored, or made a file's bytes."""
         done = 0
-        for start, stop in self._groups():
-            while start < stop:
-                end = min(stop, start + self.pace.rows())
+        for group in self._groups():
+            while len(group):
+                now, group = group[: self.pace.rows()], group[self.pace.rows() :]
                 before = time.perf_counter()
-                self._run_group(start, end, done)
-                self.pace.note(end - start, time.perf_counter() - before)
-                done += end - start
-                start = end
+                self._run_group(now, done)
+                self.pace.note(len(now), time.perf_counter() - before)
+                done += len(now)
                 if self._shares(done):
                     return self._outcome(done)
         return self._outcome(done)
@@ -108,26 +110,19 @@ class PartRun:
             out.record = write_part(self.job.folder, self.task.part, data, self.errors)
         return out
 
-    def _groups(self) -> Iterator[tuple[int, int]]:
-        """The task's ranges of configurations, cut where the workload changes."""
-        length = self.job.grid.configs_per_workload
-        row = 0
-        for start, stop in self.task.part.ranges:
-            first = max(start, start + self.task.first - row)
-            last = min(stop, start + self.task.end - row)
-            row += stop - start
-            while first < last:
-                end = min(last, (first // length + 1) * length)
-                yield first, end
-                first = end
+    def _groups(self) -> list[Int64Array]:
+        """The task's configurations, cut where the workload changes."""
+        indices = self.task.part.indices()[self.task.first : self.task.end]
+        workloads = indices // self.job.grid.configs_per_workload
+        return np.split(indices, np.flatnonzero(np.diff(workloads)) + 1)
 
-    def _run_group(self, start: int, stop: int, row: int) -> None:
-        """Run neighbours that share a workload; if they fail together, one by one."""
+    def _run_group(self, group: Int64Array, row: int) -> None:
+        """Run configurations that share a workload, from a row on; if they fail together, one by one."""
         grid = self.job.grid
-        index = grid.workload_index(start)
+        index = grid.workload_index(int(group[0]))
         if building(index) in self.task.skip:
-            self.workload_ids += [None] * (stop - start)
-            self.errors.update(dict.fromkeys(range(start, stop), "its workload keeps killing workers"))
+            self.workload_ids += [None] * len(group)
+            self.errors.update(dict.fromkeys(group.tolist(), "its workload keeps killing workers"))
             return
         if self.task.alone:
             self.announce(building(index))
@@ -136,40 +131,39 @@ class PartRun:
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - it becomes rows of status error, and is reported with them
-            self.workload_ids += [None] * (stop - start)
-            self._note(range(start, stop), error)
+            self.workload_ids += [None] * len(group)
+            self._note(group.tolist(), error)
             return
-        self.workload_ids += [workload.workload_id] * (stop - start)
-        if self.task.alone or not self.task.skip.isdisjoint(range(start, stop)):
-            self._run_alone(workload, start, stop, row)
+        self.workload_ids += [workload.workload_id] * len(group)
+        if self.task.alone or not self.task.skip.isdisjoint(group.tolist()):
+            self._run_alone(workload, group, row)
             return
         try:
-            self._simulate(workload, start, stop, row)
+            self._simulate(workload, group, row)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 - the next line finds out which configuration it was
-            self._run_alone(workload, start, stop, row)
+            self._run_alone(workload, group, row)
 
-    def _run_alone(self, workload: Any, start: int, stop: int, row: int) -> None:
-        for index in range(start, stop):
+    def _run_alone(self, workload: Any, group: Int64Array, first: int) -> None:
+        for row, index in enumerate(group.tolist(), first):
             if index in self.task.skip:
                 self.errors[index] = "it keeps killing workers"
                 continue
             self.announce(index)
             try:
-                self._simulate(workload, index, index + 1, row + index - start)
+                self._simulate(workload, np.array([index]), row)
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - it becomes a row of status error, and is reported with it
-                self._note(range(index, index + 1), error)
+                self._note([index], error)
 
-    def _simulate(self, workload: Any, start: int, stop: int, row: int) -> None:
-        records = self.simulation.engine_records(self.job.grid, start, stop)
-        rows = self.simulation.simulate_chunk(workload, records)
-        self.floats[row : row + stop - start] = rows.floats
-        self.ints[row : row + stop - start] = rows.ints
+    def _simulate(self, workload: Any, group: Int64Array, row: int) -> None:
+        rows = self.simulation.simulate_chunk(workload, self.simulation.records_at(self.job.grid, group))
+        self.floats[row : row + len(group)] = rows.floats
+        self.ints[row : row + len(group)] = rows.ints
 
-    def _note(self, indices: range, error: Exception) -> None:
+    def _note(self, indices: list[int], error: Exception) -> None:
         self.errors.update(dict.fromkeys(indices, f"{type(error).__name__}: {error}"))
         if len(self.tracebacks) < MAX_TRACEBACKS:
             self.tracebacks.append("".join(traceback.format_exception(error)))

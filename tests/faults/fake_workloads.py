@@ -4,9 +4,9 @@ import os
 import signal
 
 from fastsim.workload import WorkloadPlan
-from tests.fake_simulation import engine_records, simulate_chunk
+from tests.fake_simulation import records_at, simulate_chunk
 
-__all__ = ["compile_kernels", "engine_records", "simulate_chunk"]
+__all__ = ["compile_kernels", "records_at", "simulate_chunk"]
 
 KILLS, OUT_OF_MEMORY = 13, 14
 """Numbers of requests whose workloads cannot be built."""
