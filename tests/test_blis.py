@@ -40,7 +40,7 @@ def load(name):
 
 
 def test_all_recordings_are_identical():
-    assert len(CASES) == 116
+    assert len(CASES) == 117
     assert {name: verify_case(load(name)) for name in CASES} == dict.fromkeys(CASES)
 
 
@@ -227,6 +227,37 @@ def test_no_requests_and_no_configurations():
     assert result.totals["steps"] == 0
     assert result.aggregate["cache_hit_rate"] == 0
     assert len(run_blis([], empty).totals) == 0
+
+
+@pytest.mark.parametrize(
+    ("second_prompt", "end_us", "kv_block_us"),
+    [
+        (10, 10 + 10 + 10 * 90, 10 * 5 + 910 * 10),  # the second step goes on when the first is over
+        (1, 10 + 5 * 90, 10 * 5 + 450 * 1),  # it is over before the first
+    ],
+)
+def test_overlapping_steps_count_no_moment_twice(second_prompt, end_us, kv_block_us):
+    """A request that is queued while the last step executes starts one of its own: at 10, within 0 .. 460."""
+    config = {"total_kv_blocks": 20, "block_size": 1, "max_num_seqs": 4, "max_num_batched_tokens": 100}
+    config |= {"long_prefill_token_threshold": 0, "preemption_policy": "fcfs", "scheduler": "fcfs"}
+    config |= {"horizon_us": None, "cpu_kv_blocks": 0}
+    rows = [[0, 5, 1, "", "", 0, 0], [10, second_prompt, 1, "", "", 0, 0]]
+    case = {"config": config, "latency": {"alpha": [0, 0, 0], "beta": [10.0, 90.0, 0.0]}, "requests": rows}
+    totals = run_kernel(case).totals
+    assert (totals["steps"], totals["end_us"]) == (2, end_us)
+    assert (totals["busy_us"], totals["running_us"], totals["kv_block_us"]) == (end_us, end_us, kv_block_us)
+
+
+def test_nothing_lasts_longer_than_the_run():
+    """Whatever overlaps, and whatever a horizon cuts: no share of the run's time exceeds 1."""
+    for kind in KINDS:
+        for seed in range(40):
+            case = random_case(kind, seed)
+            totals = run_kernel(case).totals
+            span_us = totals["end_us"] - max(totals["first_arrival_us"], 0)
+            assert totals["busy_us"] <= span_us, (kind, seed)
+            assert totals["kv_block_us"] <= span_us * case["config"]["total_kv_blocks"], (kind, seed)
+            assert totals["running_us"] <= span_us * case["config"]["max_num_seqs"], (kind, seed)
 
 
 def test_constant_rate_is_blis_spacing():

@@ -13,6 +13,7 @@ from tests.reference_blis.metrics import itl_ms
 GOLDEN = Path(__file__).parent / "golden" / "blis"
 CASES = sorted(path.name.removesuffix(".json.gz") for path in GOLDEN.glob("*.json.gz"))
 QUICK = [name for name in CASES if name.startswith(("w2", "w9", "w10"))] + [
+    "blis_tier_running_reload",
     "w4_bursty_lognormal__c06_budget512",
     "w5_longprefill_mix__c08_budget256_lpt64_kv1500",
     "w7_shared_prefix__c14_seqs128_kv900_horizon60",
@@ -28,7 +29,7 @@ def load(name):
 
 
 def test_all_cases_are_here():
-    assert len(CASES) == 116
+    assert len(CASES) == 117
 
 
 @pytest.mark.parametrize("name", REPLAYED)

@@ -61,6 +61,22 @@ def test_random_cases(family: str, first: int) -> None:
         assert min(preemptions, salvaged, recomputed) > CHUNK
 
 
+@pytest.mark.parametrize("caching", [False, True])
+def test_prompts_that_the_model_has_no_room_for(caching: bool) -> None:
+    """Refused before the first step whatever `unservable` says, and whatever prefixes, clients and policies do."""
+    refused = {"spin": 0, "reject": 0}
+    for seed in range(100):
+        rng = random.Random(seed)
+        case, requests = random_case(rng, family=("policies", "async-policies")[seed % 2], prefix_caching=caching)
+        longest = max(r.prompt_tokens for r in requests)
+        case["max_model_len"] = rng.randint(max(1, longest // 3), longest)
+        outcome = check(case, requests, f"caching {caching}, seed {seed}")
+        too_long = [r.prompt_tokens >= case["max_model_len"] for r in requests]
+        assert all(r.status == "unservable" for r, long in zip(outcome.requests, too_long, strict=True) if long), seed
+        refused[case["unservable"]] += sum(too_long)
+    assert min(refused.values()) > 50, refused
+
+
 @pytest.mark.parametrize(
     "seed",
     [

@@ -53,7 +53,7 @@ class Driver:
         self.config = config
         self.requests = [RequestState(i, spec) for i, spec in enumerate(workload)]
         for request in self.requests:
-            if config.unservable == "reject" and is_unservable(config, request.spec):
+            if is_unservable(config, request.spec):
                 request.status = "unservable"
         servable = [r for r in self.requests if r.status != "unservable"]
         self.scheduler = self.scheduler_class(config, workload)

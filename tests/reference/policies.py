@@ -99,10 +99,15 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def is_unservable(config: SimpleNamespace, request: Request) -> bool:
-    """It can never finish: prompt too long, or more KV than there is. The last sampled token needs no KV."""
+    """It is refused before the first step: under every setting if its prompt is too long for the model.
+
+    Under `unservable = "reject"` also if it needs more KV than there is. The last sampled token needs none.
+    """
+    if request.prompt_tokens >= config.max_model_len:
+        return True
     total = min(request.prompt_tokens + request.output_tokens, config.max_model_len)
-    usable = config.num_gpu_blocks - 1
-    return bool(request.prompt_tokens >= config.max_model_len or ceil_div(total - 1, config.block_size) > usable)
+    outgrows_pool = ceil_div(total - 1, config.block_size) > config.num_gpu_blocks - 1
+    return bool(config.unservable == "reject" and outgrows_pool)
 
 
 # --- Who is preempted -----------------------------------------------------------------------------------------------

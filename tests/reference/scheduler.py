@@ -386,7 +386,7 @@ class Scheduler:
 
     def blocks_needed(self, request: RequestState, tokens: int, hits: list[Block]) -> int:
         """New blocks, so that `tokens` fit in those it has, its hits, and the new ones."""
-        total = ceil_div(min(tokens, self.config.max_model_len), self.config.block_size)
+        total = ceil_div(tokens, self.config.block_size)
         return max(total - len(request.blocks) - len(hits), 0)
 
     def fits(

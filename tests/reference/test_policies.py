@@ -339,6 +339,15 @@ def test_unservable() -> None:
     assert run(requests, usable=9, max_model_len=6).totals["unservable"] == 1  # prompt of 6
 
 
+@pytest.mark.parametrize("mode", ["reject", "spin"])
+def test_a_prompt_without_room_for_an_output_is_refused_before_the_first_step(mode: str) -> None:
+    requests: list[Any] = [(0, 7, 5), (0, 6, 5), (0, 5, 5), (0, 1, 1)]
+    outcome = run(requests, usable=9, max_model_len=6, unservable=mode)
+    assert [r.status for r in outcome.requests] == ["unservable", "unservable", "finished", "finished"]
+    assert [r.scheduled_tokens for r in outcome.requests] == [0, 0, 5, 1]
+    assert (outcome.totals["unservable"], outcome.totals["stop"]) == (2, "drained")
+
+
 def test_livelock_of_a_repeated_state() -> None:
     outcome = run([(0, 12, 5)], usable=9, unservable="spin")
     assert (outcome.totals["stop"], outcome.totals["livelock_kind"]) == ("livelock", 1)

@@ -170,7 +170,7 @@ class TieredCache(GpuCache):
 
     def allocate(self, request, start, end, cached=()):
         reloaded = False
-        if not (request.running and self.tables.get(request)):
+        if end <= request.prompt_tokens or not self.tables.get(request):
             reloaded = self.reload(request, cached)
         if reloaded:
             hits = self.cached_prefix(request)

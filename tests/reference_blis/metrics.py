@@ -56,9 +56,24 @@ def itl_ms(request):
     return sum(request.itls_us) / max(request.output_tokens - 1, 1) / 1000
 
 
+def time_of_each_step(simulator):
+    """How long each step is the latest one that has begun, until all are over, or the run is.
+
+    Steps overlap: a request that is queued while the last step executes starts one of its own.
+    """
+    moments = [now for now, *_ in simulator.step_log] + [simulator.clock_us]
+    until = 0
+    times = []
+    for (now, us, *_), following in zip(simulator.step_log, moments[1:], strict=True):
+        until = max(until, now + us)
+        times.append(min(until, following) - now)
+    return times
+
+
 def totals(simulator):
     """fastsim's own counters, from the log of steps and the requests."""
     log = simulator.step_log
+    times = time_of_each_step(simulator)
     finished = [r for r in simulator.requests if r.status == "finished"]
     gaps = [b - a for r in finished for a, b in pairwise(r.token_times_us)]
     return {
@@ -72,12 +87,12 @@ def totals(simulator):
         "recomputed_tokens": simulator.recomputed_tokens,
         "discarded_tokens": simulator.discarded_tokens,
         "salvaged_tokens": simulator.salvaged_tokens,
-        "kv_block_us": sum(used * us for _, us, _, _, used, _ in log),
+        "kv_block_us": sum(used * us for (*_, used, _), us in zip(log, times, strict=True)),
         "kv_peak_blocks": max((used for *_, used, _ in log), default=0),
-        "running_us": sum(running * us for _, us, *_, running in log),
+        "running_us": sum(running * us for (*_, running), us in zip(log, times, strict=True)),
         "running_peak": max((running for *_, running in log), default=0),
         "batch_tokens_peak": max((p + d for _, _, p, d, _, _ in log), default=0),
-        "busy_us": sum(us for _, us, p, d, _, _ in log if p + d),
+        "busy_us": sum(us for (_, _, p, d, *_), us in zip(log, times, strict=True) if p + d),
         "waiting_peak": simulator.waiting_peak,
         "timed_out": sum(r.status == "timed_out" for r in simulator.requests),
         "unservable": sum(r.status == "unservable" for r in simulator.requests),

@@ -37,7 +37,7 @@ def fast_forward(cfg, st, s, tot):
         return
     take_plain(st, s.blocks, growth)
     st["misses"] += growth
-    count_steps(cfg, st, tot)
+    count_steps(cfg, st, tot, st["step_us"])
     if st["running"] > 0:
         log_steps(st, s.gaps)
     last_end_us = st["last_end_us"] + count * st["step_time_us"]

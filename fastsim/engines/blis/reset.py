@@ -8,6 +8,7 @@ from fastsim.engines.blis.gaps import finish_gaps, reset_gaps
 from fastsim.engines.blis.heap import heap_reset
 from fastsim.engines.blis.preemption import end_life
 from fastsim.engines.blis.tier import reset_tier
+from fastsim.engines.blis.update import close_step
 from fastsim.engines.outputs import NEVER
 
 
@@ -64,6 +65,7 @@ def finish_run(cfg, st, s, tot, itl, stop):
             leave_clock(st, s, i)
         end_life(s, tot, i)
     finish_gaps(st, s.gaps, tot, itl)
+    close_step(st, tot, st["end_us"])
     tot["end_us"] = st["end_us"]
     tot["usable_blocks"] = cfg["total_kv_blocks"]
     tot["cap_min"] = cfg["max_num_seqs"]

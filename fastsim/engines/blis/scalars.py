@@ -38,6 +38,12 @@ SCALARS_DTYPE = np.dtype(
             "step_time_us",
             "count",  # such steps in a row
             "block_steps",  # blocks held, summed over them
+            # the latest step, whose time is not counted yet
+            "open_since_us",
+            "open_until_us",  # latest end of all steps so far
+            "open_blocks",
+            "open_running",
+            "open_busy",
             # block cache
             "free",
             "ring_head",

@@ -18,7 +18,7 @@ from fastsim.engines.blis.blocks import (
     take_block,
 )
 from fastsim.engines.blis.chains import chained_key
-from fastsim.engines.blis.codes import NONE, RUNNING
+from fastsim.engines.blis.codes import NONE
 from fastsim.engines.blis.lru import cpu_touch
 
 
@@ -123,10 +123,8 @@ def _write_prompt(cfg, st, s, i, start, end):
 
 @helper
 def tier_allocate_prompt(cfg, st, s, i, start, end):
-    """As `allocate_prompt`, with reloads before it unless `i` is running and has a table."""
-    reloads = 0
-    if s.log.status[i] != RUNNING or s.req.table_len[i] == 0:
-        reloads = _reload(cfg, st, s, i)
+    """As `allocate_prompt`, with reloads before it: for every chunk, also of a running request that owns blocks."""
+    reloads = _reload(cfg, st, s, i)
     if reloads > 0:
         block_size = cfg["block_size"]
         improved = _cached_again(st, s, i, start // block_size)

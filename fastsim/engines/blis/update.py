@@ -49,7 +49,7 @@ def execute_step(cfg, st, s, tot):
     if st["skipped"] > 0:
         find_next_end(st, s)
     st["block_steps"] = cfg["total_kv_blocks"] - st["free"]
-    count_steps(cfg, st, tot)
+    count_steps(cfg, st, tot, st["now_us"])
     advance_clock(cfg, st, end_us)
     for at in range(explicit, st["running"]):
         i = s.lists.running[at]
@@ -71,24 +71,43 @@ def advance_clock(cfg, st, end_us):
 
 
 @helper
-def count_steps(cfg, st, tot):
-    """Totals of `count` equal steps."""
+def count_steps(cfg, st, tot, start_us):
+    """Totals of `count` equal steps, the first of which starts at `start_us`; the last one stays open."""
     count = st["count"]
     running = st["running"]
     tokens = st["prefill_tokens"] + st["decode_tokens"]
     step_us = st["step_time_us"]
+    held = cfg["total_kv_blocks"] - st["free"]
+    close_step(st, tot, start_us)
     tot["steps"] += count
     tot["prefill_tokens"] += count * st["prefill_tokens"]
     tot["decode_tokens"] += count * st["decode_tokens"]
     if tokens == 0:
         tot["empty_steps"] += count
     else:
-        tot["busy_us"] += count * step_us
-    tot["kv_block_us"] += st["block_steps"] * step_us
-    tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], cfg["total_kv_blocks"] - st["free"])
-    tot["running_us"] += count * running * step_us
+        tot["busy_us"] += (count - 1) * step_us
+    tot["kv_block_us"] += (st["block_steps"] - held) * step_us
+    tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held)
+    tot["running_us"] += (count - 1) * running * step_us
     tot["running_peak"] = max(tot["running_peak"], running)
     tot["batch_tokens_peak"] = max(tot["batch_tokens_peak"], tokens)
+    st["open_since_us"] = start_us + (count - 1) * step_us
+    st["open_until_us"] = max(st["open_until_us"], start_us + count * step_us)
+    st["open_blocks"] = held
+    st["open_running"] = running
+    st["open_busy"] = tokens > 0
+
+
+@helper
+def close_step(st, tot, now_us):
+    """Count the time of the latest step, which is over by now or overtaken by another (BLIS's steps may overlap).
+
+    No moment counts twice, and none behind the end of the run: a moment is the latest step's, until all are over.
+    """
+    us = min(st["open_until_us"], now_us) - st["open_since_us"]
+    tot["busy_us"] += us * st["open_busy"]
+    tot["kv_block_us"] += us * st["open_blocks"]
+    tot["running_us"] += us * st["open_running"]
 
 
 @helper

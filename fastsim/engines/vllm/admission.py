@@ -154,17 +154,16 @@ def fits(cfg, req, i, tokens, hits, swapped, available):
     if available < 0:
         return False
     room = (hits + available) * cfg["block_size"]
-    limit = cfg["max_model_len"]
-    if cfg["scheduler_reserve_full_isl"] and not swapped and min(req.num_tokens[i], limit) > room:
+    if cfg["scheduler_reserve_full_isl"] and not swapped and req.num_tokens[i] > room:
         return False
-    return min(tokens, limit) <= room
+    return tokens <= room
 
 
 @helper
 def allocate_slots(cfg, st, wl, req, blk, i, tokens, hits):
     """Give waiting request `i` its hits and the blocks for `tokens` computed tokens; hash what they fill at once."""
     block_size = cfg["block_size"]
-    needed = max((min(tokens, cfg["max_model_len"]) + block_size - 1) // block_size - hits, 0)
+    needed = max((tokens + block_size - 1) // block_size - hits, 0)
     if cfg["enable_prefix_caching"]:
         if req.shared_blocks[i] > 0:
             st["rows_free"] -= 1

@@ -98,17 +98,24 @@ def _reset_requests(cfg, wl, req, log):
         req.max_num_tokens[i] = prompt
         req.final_tokens[i] = min(prompt + wl.output_tokens[i], cfg["max_model_len"])
         log.arrival_us[i] = wl.arrival_us[i]
-        if cfg["unservable"] == REJECT and never_fits(cfg, wl, i):
+        if outgrows_model(cfg, wl, i) or (cfg["unservable"] == REJECT and outgrows_pool(cfg, wl, i)):
             log.status[i] = UNSERVABLE
 
 
 @helper
-def never_fits(cfg, wl, i):
-    """Whether request `i` could not run to its end even alone: it outgrows the pool, or its prompt the model."""
-    limit = cfg["max_model_len"]
-    prompt = wl.prompt_tokens[i]
-    longest = min(prompt + wl.output_tokens[i], limit) - 1
-    return prompt >= limit or longest > (cfg["num_gpu_blocks"] - 1) * cfg["block_size"]
+def outgrows_model(cfg, wl, i):
+    """Whether the prompt of request `i` leaves no room for an output token: vLLM's front door refuses it.
+
+    So nobody in the scheduler is longer than `max_model_len`, and no count of blocks has to be cut there.
+    """
+    return wl.prompt_tokens[i] >= cfg["max_model_len"]
+
+
+@helper
+def outgrows_pool(cfg, wl, i):
+    """Whether request `i` could not run to its end even alone. The last token that it samples needs no KV."""
+    longest = min(wl.prompt_tokens[i] + wl.output_tokens[i], cfg["max_model_len"]) - 1
+    return longest > (cfg["num_gpu_blocks"] - 1) * cfg["block_size"]
 
 
 @helper
