@@ -39,7 +39,7 @@ class Kernel:
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
-        return (*self._configs, *self.memory[:3], self._arrays, *self.memory[3:], new_recorder(1), *self._rows)
+        return (*self._configs, self.memory, self._arrays, new_recorder(1), *self._rows)
 
     @property
     def metrics_arguments(self) -> tuple[Any, ...]:

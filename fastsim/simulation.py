@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fastsim._jit import borrow, entry
+from fastsim._jit import borrow, constant, entry
 from fastsim.config import Config, EngineConfig, check_rules, resolved
 from fastsim.engines.outputs import RequestLog, Status
-from fastsim.engines.vllm.batch_queue import run_async
-from fastsim.engines.vllm.loop import LOG_FULL, run
-from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
+from fastsim.engines.vllm.batch_queue import run_configuration
+from fastsim.engines.vllm.loop import LOG_FULL
+from fastsim.engines.vllm.memory import Memory, State, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, Step, new_recorder, recorded_steps
 from fastsim.engines.vllm.state import Workload as WorkloadArrays
 from fastsim.errors import InputError
@@ -98,26 +98,24 @@ class Result:
 
 
 @entry
-def run_chunk(configs, params, scalars, totals, flat, wl, req, q, blk, log, gaps, rec, scratch, floats, ints):  # type: ignore[no-untyped-def]
+def run_chunk(configs, params, memory, wl, rec, scratch, floats, ints):  # type: ignore[no-untyped-def]
     """Run configurations over one workload and fill their rows. Returns how many: the next one needs larger logs."""
-    flat = borrow(flat)
     wl = borrow(wl)
-    req = borrow(req)
-    q = borrow(q)
-    blk = borrow(blk)
-    log = borrow(log)
-    gaps = borrow(gaps)
+    req = borrow(memory.requests)
+    q = borrow(memory.queues)
+    blk = borrow(memory.blocks)
+    log = borrow(memory.log)
+    gaps = borrow(memory.gaps)
     rec = borrow(rec)
-    st = scalars[0]
-    tot = totals[0]
+    st = borrow(memory.scalars[0])
+    totals = memory.totals[0]
     for c in range(configs.shape[0]):
-        if configs[c]["asynchronous"]:
-            status = run_async(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec)
-        else:
-            status = run(configs[c], st, tot, flat, wl, req, q, blk, log, gaps, rec)
-        if status == LOG_FULL:
+        state = State(constant(configs[c]), st, borrow(totals), wl, req, q, blk, log, gaps, rec)
+        if run_configuration(state) == LOG_FULL:
             return c
-        summarise(log, wl.prompt_tokens, wl.output_tokens, tot, gaps.histogram, params[c], scratch, floats[c], ints[c])
+        summarise(
+            log, wl.prompt_tokens, wl.output_tokens, totals, gaps.histogram, params[c], scratch, floats[c], ints[c]
+        )
     return configs.shape[0]
 
 
@@ -283,7 +281,7 @@ def _call(
     """One call of the kernel, which fills `rows` from number `first` on; returns how many it did."""
     floats, ints = rows[0][first:], rows[1][first:]
     scratch = np.empty(scratch_size(len(arrays.prompt_tokens)))
-    return int(run_chunk(engine, params, *memory[:3], arrays, *memory[3:], recorder, scratch, floats, ints))
+    return int(run_chunk(engine, params, memory, arrays, recorder, scratch, floats, ints))
 
 
 def compile_kernels() -> float:

@@ -11,7 +11,7 @@ import fastsim
 PACKAGE = Path(fastsim.__file__).parent
 
 ORDER = (
-    "errors", "_notice", "_borrowed", "_jit",  # F0
+    "errors", "_notice", "_jit",            # F0
     "presets", "config",                      # F1
     "workload",                               # F2
     "engines",                                # F3

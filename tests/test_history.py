@@ -13,7 +13,7 @@ from fastsim.analysis.explain.waits import Queue, Reason, why_stopped
 from fastsim.config import load_config
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
 from fastsim.engines.vllm.memory import Memory
-from fastsim.engines.vllm.scan import ScanEnd
+from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.simulation import run_recorded, simulate
 from tests.reference.cases import random_case
 from tests.reference.requests import Request, RequestState

@@ -273,7 +273,7 @@ class RayPool:
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
     """Within, no other worker of this node: one compiles the kernels, and the others load them."""
-    from fastsim._jit import cache_folder  # Numba, which the driver does without
+    from fastsim._jit.cache import cache_folder  # Numba, which the driver does without
 
     with (cache_folder() / ".compiling").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -16,7 +16,6 @@ DECISIVE = (
     "grid",
     "store/schema",
     "_jit",
-    "_borrowed",
 )
 """Folders and files (without .py) below the package: what stands on other floors only moves rows about."""
 

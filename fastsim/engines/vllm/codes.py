@@ -1,4 +1,4 @@
-"""Integer codes of every policy, as the kernels branch on them, and the configuration record they read.
+"""Integer codes, as the kernels branch on them, and the configuration record they read.
 
 A policy is one member here, one branch in one kernel, one branch in the oracle and one row of `fastsim policies`.
 """

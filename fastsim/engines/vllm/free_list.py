@@ -9,121 +9,121 @@ UNUSED = -3
 
 
 @helper
-def new_node(st, blk):
+def new_node(s):
     """A node that no run uses."""
-    node = st["node_free"]
+    node = s.st["node_free"]
     if node != NONE:
-        st["node_free"] = blk.next[node]
+        s.st["node_free"] = s.blk.next[node]
     else:
-        node = st["node_used"]
-        st["node_used"] = node + 1
-    blk.sibling[node] = NONE
+        node = s.st["node_used"]
+        s.st["node_used"] = node + 1
+    s.blk.sibling[node] = NONE
     return node
 
 
 @helper
-def drop_node(st, blk, node):
+def drop_node(s, node):
     """Give a node back."""
-    blk.owner[node] = UNUSED
-    blk.next[node] = st["node_free"]
-    st["node_free"] = node
+    s.blk.owner[node] = UNUSED
+    s.blk.next[node] = s.st["node_free"]
+    s.st["node_free"] = node
 
 
 @helper
-def unlink(st, blk, node):
+def unlink(s, node):
     """Take a run out of the free list."""
-    before = blk.prev[node]
-    after = blk.next[node]
+    before = s.blk.prev[node]
+    after = s.blk.next[node]
     if before == NONE:
-        st["free_head"] = after
+        s.st["free_head"] = after
     else:
-        blk.next[before] = after
+        s.blk.next[before] = after
     if after == NONE:
-        st["free_tail"] = before
+        s.st["free_tail"] = before
     else:
-        blk.prev[after] = before
+        s.blk.prev[after] = before
 
 
 @helper
-def link_after(st, blk, before, node):
+def link_after(s, before, node):
     """Put `node` behind `before` (NONE: at the head)."""
-    after = st["free_head"] if before == NONE else blk.next[before]
-    blk.prev[node] = before
-    blk.next[node] = after
+    after = s.st["free_head"] if before == NONE else s.blk.next[before]
+    s.blk.prev[node] = before
+    s.blk.next[node] = after
     if before == NONE:
-        st["free_head"] = node
+        s.st["free_head"] = node
     else:
-        blk.next[before] = node
+        s.blk.next[before] = node
     if after == NONE:
-        st["free_tail"] = node
+        s.st["free_tail"] = node
     else:
-        blk.prev[after] = node
+        s.blk.prev[after] = node
 
 
 @helper
-def push_anonymous(st, blk, count, at_tail):
+def push_anonymous(s, count, at_tail):
     """Put `count` blocks that nobody can hit at an end of the free list."""
     if count == 0:
         return
-    end = st["free_tail"] if at_tail else st["free_head"]
-    if end != NONE and blk.owner[end] == ANONYMOUS:
-        blk.length[end] += count
+    end = s.st["free_tail"] if at_tail else s.st["free_head"]
+    if end != NONE and s.blk.owner[end] == ANONYMOUS:
+        s.blk.length[end] += count
         return
-    node = new_node(st, blk)
-    blk.owner[node] = ANONYMOUS
-    blk.length[node] = count
-    link_after(st, blk, end if at_tail else NONE, node)
+    node = new_node(s)
+    s.blk.owner[node] = ANONYMOUS
+    s.blk.length[node] = count
+    link_after(s, end if at_tail else NONE, node)
 
 
 @helper
-def forget_run(req, blk, node):
+def forget_run(s, node):
     """Take a run of own content out of its request's list."""
-    i = blk.owner[node]
-    if req.cached_runs[i] == node:
-        req.cached_runs[i] = blk.sibling[node]
+    i = s.blk.owner[node]
+    if s.req.cached_runs[i] == node:
+        s.req.cached_runs[i] = s.blk.sibling[node]
         return
-    other = req.cached_runs[i]
-    while blk.sibling[other] != node:
-        other = blk.sibling[other]
-    blk.sibling[other] = blk.sibling[node]
+    other = s.req.cached_runs[i]
+    while s.blk.sibling[other] != node:
+        other = s.blk.sibling[other]
+    s.blk.sibling[other] = s.blk.sibling[node]
 
 
 @helper
-def forget_copy(blk, copy):
+def forget_copy(s, copy):
     """Take a copy of shared content out of its slot's list."""
-    slot = blk.last[copy]
+    slot = s.blk.last[copy]
     before = NONE
-    other = blk.first_copy[slot]
+    other = s.blk.first_copy[slot]
     while other != copy:
         before = other
-        other = blk.sibling[other]
-    after = blk.sibling[copy]
+        other = s.blk.sibling[other]
+    after = s.blk.sibling[copy]
     if before == NONE:
-        blk.first_copy[slot] = after
+        s.blk.first_copy[slot] = after
     else:
-        blk.sibling[before] = after
-    if blk.last_copy[slot] == copy:
-        blk.last_copy[slot] = before
+        s.blk.sibling[before] = after
+    if s.blk.last_copy[slot] == copy:
+        s.blk.last_copy[slot] = before
 
 
 @inlined
-def take_blocks(cfg, st, req, blk, count):
+def take_blocks(s, count):
     """Take `count` blocks from the head of the free list; what they carried can no longer be hit."""
-    st["free"] -= count
-    if not cfg["enable_prefix_caching"]:
+    s.st["free"] -= count
+    if not s.cfg["enable_prefix_caching"]:
         return
     while count > 0:
-        node = st["free_head"]
-        length = blk.length[node]
+        node = s.st["free_head"]
+        length = s.blk.length[node]
         if length > count:
-            blk.length[node] = length - count
-            if blk.owner[node] >= 0:
-                blk.last[node] -= count
+            s.blk.length[node] = length - count
+            if s.blk.owner[node] >= 0:
+                s.blk.last[node] -= count
             return
         count -= length
-        unlink(st, blk, node)
-        if blk.owner[node] >= 0:
-            forget_run(req, blk, node)
-        elif blk.owner[node] == SHARED:
-            forget_copy(blk, node)
-        drop_node(st, blk, node)
+        unlink(s, node)
+        if s.blk.owner[node] >= 0:
+            forget_run(s, node)
+        elif s.blk.owner[node] == SHARED:
+            forget_copy(s, node)
+        drop_node(s, node)

@@ -15,7 +15,6 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import ITL_BINS, NEVER, record_gaps
 from fastsim.engines.vllm.codes import PreemptionMode
 
-RESTART = int(PreemptionMode.RESTART)
 SEGMENTS_OF_A_PASS = 8
 """More than one pass of a loop and the end of a run can add."""
 
@@ -58,127 +57,127 @@ def new_gap_log(capacity: int) -> GapLog:
 
 
 @inlined
-def gap_log_has_room(cfg, st, itl, num_requests):
+def gap_log_has_room(s, num_requests):
     """Whether one more pass, and the end of the run, will fit."""
-    if cfg["preemption_mode"] != RESTART:
+    if s.cfg["preemption_mode"] != PreemptionMode.RESTART:
         return True
     return (
-        st["segments"] + SEGMENTS_OF_A_PASS <= itl.segment_tick.shape[0]
-        and st["ended_runs"] + 2 * num_requests <= itl.run_request.shape[0]
+        s.st["segments"] + SEGMENTS_OF_A_PASS <= s.gaps.segment_tick.shape[0]
+        and s.st["ended_runs"] + 2 * num_requests <= s.gaps.run_request.shape[0]
     )
 
 
 @inlined
-def ticks_in_room(st, itl):
+def ticks_in_room(s):
     """Ticks of different gaps for which there is room, that of a pass left out."""
-    return max(itl.segment_tick.shape[0] - SEGMENTS_OF_A_PASS - st["segments"], 0)
+    return max(s.gaps.segment_tick.shape[0] - SEGMENTS_OF_A_PASS - s.st["segments"], 0)
 
 
 @inlined
-def tick(cfg, st, tot, itl, gap_us, decoders, ticks):
+def tick(s, gap_us, decoders, ticks):
     """Outputs return `ticks` times, every `gap_us`, with a token for each of `decoders` requests on the clock."""
-    if cfg["preemption_mode"] == RESTART:
-        _log_ticks(st, itl, gap_us, ticks)
+    if s.cfg["preemption_mode"] == PreemptionMode.RESTART:
+        _log_ticks(s, gap_us, ticks)
     elif decoders > 0:
-        count_gaps(st, tot, itl, gap_us, decoders * ticks)
+        count_gaps(s, gap_us, decoders * ticks)
 
 
 @helper
-def _log_ticks(st, itl, gap_us, ticks):
+def _log_ticks(s, gap_us, ticks):
     if ticks == 0:
         return
-    segment = st["segments"]
-    if segment == 0 or itl.segment_gap_us[segment - 1] != gap_us:
-        itl.segment_tick[segment] = st["tick"] + 1
-        itl.segment_gap_us[segment] = gap_us
-        itl.segment_runs[segment] = 0
-        itl.segment_extra[segment] = 0
-        st["segments"] = segment + 1
-    st["tick"] += ticks
+    segment = s.st["segments"]
+    if segment == 0 or s.gaps.segment_gap_us[segment - 1] != gap_us:
+        s.gaps.segment_tick[segment] = s.st["tick"] + 1
+        s.gaps.segment_gap_us[segment] = gap_us
+        s.gaps.segment_runs[segment] = 0
+        s.gaps.segment_extra[segment] = 0
+        s.st["segments"] = segment + 1
+    s.st["tick"] += ticks
 
 
 @inlined
-def count_gaps(st, tot, itl, gap_us, count):
+def count_gaps(s, gap_us, count):
     """Count inter-token gaps; equal ones of neighbouring steps reach the histogram together."""
-    if gap_us == st["gap_us"]:
-        st["gap_count"] += count
+    if gap_us == s.st["gap_us"]:
+        s.st["gap_count"] += count
         return
-    _flush_gaps(st, tot, itl)
-    st["gap_us"] = gap_us
-    st["gap_count"] = count
+    _flush_gaps(s)
+    s.st["gap_us"] = gap_us
+    s.st["gap_count"] = count
 
 
 @helper
-def _flush_gaps(st, tot, itl):
+def _flush_gaps(s):
     """Write the gaps still held back into the histogram."""
-    if st["gap_count"] > 0:
-        record_gaps(tot, itl, st["gap_us"], st["gap_count"])
-        st["gap_count"] = 0
+    if s.st["gap_count"] > 0:
+        record_gaps(s.tot, s.gaps, s.st["gap_us"], s.st["gap_count"])
+        s.st["gap_count"] = 0
 
 
 @helper
-def log_token(st, req, log, itl, i, end_us):
+def log_token(s, i, end_us):
     """Under restart, explicit request `i` gets another token of its life, at this tick."""
-    number = st["tick"]
-    if req.token_tick[i] != number - 1:
-        run = st["ended_runs"]
-        itl.run_request[run] = i
-        itl.run_life[run] = log.num_preemptions[i]
-        itl.run_first[run] = req.run_tick[i]
-        itl.run_last[run] = req.token_tick[i]
-        itl.run_gap_us[run] = end_us - log.last_token_us[i]
-        st["ended_runs"] = run + 1
-        req.run_tick[i] = number
-    req.token_tick[i] = number
+    number = s.st["tick"]
+    if s.req.token_tick[i] != number - 1:
+        run = s.st["ended_runs"]
+        s.gaps.run_request[run] = i
+        s.gaps.run_life[run] = s.log.num_preemptions[i]
+        s.gaps.run_first[run] = s.req.run_tick[i]
+        s.gaps.run_last[run] = s.req.token_tick[i]
+        s.gaps.run_gap_us[run] = end_us - s.log.last_token_us[i]
+        s.st["ended_runs"] = run + 1
+        s.req.run_tick[i] = number
+    s.req.token_tick[i] = number
 
 
 @helper
-def settle_gaps(cfg, st, tot, req, log, itl):
+def settle_gaps(s):
     """The end of a run: count whatever has not been counted."""
-    if cfg["preemption_mode"] != RESTART:
-        _flush_gaps(st, tot, itl)
+    if s.cfg["preemption_mode"] != PreemptionMode.RESTART:
+        _flush_gaps(s)
         return
-    for run in range(st["ended_runs"]):
-        i = itl.run_request[run]
-        if log.first_token_us[i] != NEVER and itl.run_life[run] == log.num_preemptions[i]:
-            _cover(st, itl, itl.run_first[run], itl.run_last[run])
-            record_gaps(tot, itl, itl.run_gap_us[run], 1)
-    for i in range(log.first_token_us.shape[0]):
-        if log.first_token_us[i] != NEVER:
-            _cover(st, itl, req.run_tick[i], req.token_tick[i])
+    for run in range(s.st["ended_runs"]):
+        i = s.gaps.run_request[run]
+        if s.log.first_token_us[i] != NEVER and s.gaps.run_life[run] == s.log.num_preemptions[i]:
+            _cover(s, s.gaps.run_first[run], s.gaps.run_last[run])
+            record_gaps(s.tot, s.gaps, s.gaps.run_gap_us[run], 1)
+    for i in range(s.log.first_token_us.shape[0]):
+        if s.log.first_token_us[i] != NEVER:
+            _cover(s, s.req.run_tick[i], s.req.token_tick[i])
     covering = 0
-    for segment in range(st["segments"]):
-        covering += itl.segment_runs[segment]
-        end = itl.segment_tick[segment + 1] if segment + 1 < st["segments"] else st["tick"] + 1
-        count = covering * (end - itl.segment_tick[segment]) + itl.segment_extra[segment]
+    for segment in range(s.st["segments"]):
+        covering += s.gaps.segment_runs[segment]
+        end = s.gaps.segment_tick[segment + 1] if segment + 1 < s.st["segments"] else s.st["tick"] + 1
+        count = covering * (end - s.gaps.segment_tick[segment]) + s.gaps.segment_extra[segment]
         if count > 0:
-            record_gaps(tot, itl, itl.segment_gap_us[segment], count)
+            record_gaps(s.tot, s.gaps, s.gaps.segment_gap_us[segment], count)
 
 
 @helper
-def _cover(st, itl, first, last):
+def _cover(s, first, last):
     """Note that a life has the gaps that end at ticks first + 1 .. last."""
     if first == last:
         return
-    begin = _segment_of(st, itl, first + 1)
-    end = _segment_of(st, itl, last)
+    begin = _segment_of(s, first + 1)
+    end = _segment_of(s, last)
     if begin == end:
-        itl.segment_extra[begin] += last - first
+        s.gaps.segment_extra[begin] += last - first
         return
-    itl.segment_extra[begin] += itl.segment_tick[begin + 1] - 1 - first
-    itl.segment_extra[end] += last + 1 - itl.segment_tick[end]
-    itl.segment_runs[begin + 1] += 1
-    itl.segment_runs[end] -= 1
+    s.gaps.segment_extra[begin] += s.gaps.segment_tick[begin + 1] - 1 - first
+    s.gaps.segment_extra[end] += last + 1 - s.gaps.segment_tick[end]
+    s.gaps.segment_runs[begin + 1] += 1
+    s.gaps.segment_runs[end] -= 1
 
 
 @helper
-def _segment_of(st, itl, number):
+def _segment_of(s, number):
     """The segment a tick is in."""
     low = 0
-    high = st["segments"] - 1
+    high = s.st["segments"] - 1
     while low < high:
         middle = (low + high + 1) >> 1
-        if itl.segment_tick[middle] <= number:
+        if s.gaps.segment_tick[middle] <= number:
             low = middle
         else:
             high = middle - 1

@@ -2,145 +2,143 @@
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Stop
-from fastsim.engines.vllm.arrivals import NEVER_ARRIVES, next_arrival_us
-from fastsim.engines.vllm.door import next_deadline_us, open_door
+from fastsim.engines.vllm.arrivals import next_arrival_us, next_deadline_us, open_door
+from fastsim.engines.vllm.codes import NO_LIMIT
 from fastsim.engines.vllm.fast_forward import jump, may_jump
 from fastsim.engines.vllm.latency import step_us
 from fastsim.engines.vllm.livelock import (
     GOING_ON,
     find_livelock,
     find_livelock_after_jump,
-    steps_until_hopeless,
+    steps_until_no_progress,
     watch_progress,
 )
 from fastsim.engines.vllm.recorder import logs_have_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
 from fastsim.engines.vllm.running_cap import after_steps
-from fastsim.engines.vllm.scan import ScanEnd
+from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.engines.vllm.schedule import schedule_step
 from fastsim.engines.vllm.update import update_from_output
 
-DRAINED = int(Stop.DRAINED)
-HORIZON = int(Stop.HORIZON)
-MAX_STEPS = int(Stop.MAX_STEPS)
-SKIPPED = int(ScanEnd.SKIPPED)
 LOG_FULL = -2
 
 
 @helper
-def run(cfg, st, tot, flat, wl, req, q, blk, log, itl, rec):
+def run(s):
     """One run from the first arrival to its end. Returns 0, or LOG_FULL: repeat with more room."""
-    reset(cfg, st, tot, flat, wl, req, q, blk, log, itl)
+    reset(s)
     stop = GOING_ON
     while stop == GOING_ON:
-        if not logs_have_room(cfg, st, rec, itl, wl.prompt_tokens.shape[0]):
+        if not logs_have_room(s, s.wl.prompt_tokens.shape[0]):
             return LOG_FULL
-        open_door(cfg, st, tot, wl, req, q, blk, log)
-        stop = before_step(cfg, st, tot, q, log)
-        if stop == GOING_ON and st["unfinished"] > 0:
-            step(cfg, st, tot, wl, req, q, blk, log, itl, rec)
-            stop = find_livelock(cfg, st, tot, wl, req, q, blk, log)
-            if stop == GOING_ON and may_jump(cfg, st):
-                jump(cfg, st, tot, wl, req, q, blk, log, itl, rec)
-                stop = find_livelock_after_jump(cfg, st, tot, wl, req, q, blk, log)
-            elif stop == GOING_ON and may_jump_empty(cfg, st):
-                jump_empty(cfg, st, tot, q, log, step_us(cfg, 0, 0, 0, 0))
-                stop = find_livelock_after_jump(cfg, st, tot, wl, req, q, blk, log)
-    settle(cfg, st, tot, wl, req, q, log, itl, stop)
+        open_door(s)
+        stop = before_step(s)
+        if stop == GOING_ON and s.st["unfinished"] > 0:
+            step(s)
+            stop = find_livelock(s)
+            if stop == GOING_ON and may_jump(s):
+                jump(s)
+                stop = find_livelock_after_jump(s)
+            elif stop == GOING_ON and may_jump_empty(s):
+                jump_empty(s, step_us(s.cfg, 0, 0, 0, 0))
+                stop = find_livelock_after_jump(s)
+    settle(s, stop)
     return 0
 
 
 @inlined
-def before_step(cfg, st, tot, q, log):
+def before_step(s):
     """Stop, or (idle) advance the clock to the next arrival, or go on."""
-    if st["unfinished"] == 0:
-        arrival_us = next_arrival_us(st, q, log)
-        if arrival_us == NEVER_ARRIVES:
-            return DRAINED
-        st["now_us"] = arrival_us
-        return HORIZON if arrival_us >= cfg["horizon_us"] else GOING_ON
-    if st["now_us"] >= cfg["horizon_us"]:
-        return HORIZON
-    if tot["steps"] == cfg["max_steps"]:
-        return MAX_STEPS
+    if s.st["unfinished"] == 0:
+        arrival_us = next_arrival_us(s)
+        if arrival_us == NO_LIMIT:
+            return Stop.DRAINED
+        s.st["now_us"] = arrival_us
+        return Stop.HORIZON if arrival_us >= s.cfg["horizon_us"] else GOING_ON
+    if s.st["now_us"] >= s.cfg["horizon_us"]:
+        return Stop.HORIZON
+    if s.tot["steps"] == s.cfg["max_steps"]:
+        return Stop.MAX_STEPS
     return GOING_ON
 
 
 @inlined
-def step(cfg, st, tot, wl, req, q, blk, log, itl, rec):
+def step(s):
     """schedule(), the time it takes, update_from_output()."""
-    schedule_step(cfg, st, tot, wl, req, q, blk, log, rec)
-    duration = step_us(cfg, st["prefill_tokens"], st["decode_tokens"], st["context_tokens"], st["moved_blocks"])
-    end_us = st["now_us"] + duration
-    if cfg["record"]:
-        record_schedule(cfg, st, req, rec, st["now_us"], end_us)
-    tokens = count_scheduled_step(st, tot, duration)
-    tot["steps"] += 1
-    clocked = st["clocked"]
-    update_from_output(cfg, st, tot, wl, req, q, blk, log, itl, rec, end_us)
-    st["now_us"] = end_us
-    watch_progress(cfg, st, tot, req, q, clocked)
+    schedule_step(s)
+    duration = step_us(
+        s.cfg, s.st["prefill_tokens"], s.st["decode_tokens"], s.st["context_tokens"], s.st["moved_blocks"]
+    )
+    end_us = s.st["now_us"] + duration
+    if s.cfg["record"]:
+        record_schedule(s, s.st["now_us"], end_us)
+    tokens = count_scheduled_step(s, duration)
+    s.tot["steps"] += 1
+    clocked = s.st["clocked"]
+    update_from_output(s, end_us)
+    s.st["now_us"] = end_us
+    watch_progress(s, clocked)
     if tokens > 0:
-        after_steps(cfg, st, tot, q, 1, st["preempted"])
-    if cfg["record"]:
-        record_update(st, rec, st["free"])
+        after_steps(s, 1, s.st["preempted"])
+    if s.cfg["record"]:
+        record_update(s, s.st["free"])
 
 
 @helper
-def count_scheduled_step(st, tot, duration):
+def count_scheduled_step(s, duration):
     """Count what schedule() has just decided, which will take `duration`. Returns the tokens of the step."""
-    prefill = st["prefill_tokens"]
-    decode = st["decode_tokens"]
-    held = st["usable"] - st["free"]
-    running = st["running"]
-    tot["prefill_tokens"] += prefill
-    tot["decode_tokens"] += decode
-    tot["kv_block_us"] += held * duration
-    tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held)
-    tot["running_us"] += running * duration
-    tot["running_peak"] = max(tot["running_peak"], running)
-    tot["waiting_peak"] = max(tot["waiting_peak"], st["waiting"])
-    tot["batch_tokens_peak"] = max(tot["batch_tokens_peak"], prefill + decode)
+    prefill = s.st["prefill_tokens"]
+    decode = s.st["decode_tokens"]
+    held = s.st["usable"] - s.st["free"]
+    running = s.st["running"]
+    s.tot["prefill_tokens"] += prefill
+    s.tot["decode_tokens"] += decode
+    s.tot["kv_block_us"] += held * duration
+    s.tot["kv_peak_blocks"] = max(s.tot["kv_peak_blocks"], held)
+    s.tot["running_us"] += running * duration
+    s.tot["running_peak"] = max(s.tot["running_peak"], running)
+    s.tot["waiting_peak"] = max(s.tot["waiting_peak"], s.st["waiting"])
+    s.tot["batch_tokens_peak"] = max(s.tot["batch_tokens_peak"], prefill + decode)
     if prefill + decode == 0:
-        tot["empty_steps"] += 1
+        s.tot["empty_steps"] += 1
     else:
-        st["executed"] += 1
-        tot["busy_us"] += duration
-    if st["prefill_ran"]:
-        st["last_prefill"] = st["executed"]
+        s.st["executed"] += 1
+        s.tot["busy_us"] += duration
+    if s.st["prefill_ran"]:
+        s.st["last_prefill"] = s.st["executed"]
     return prefill + decode
 
 
 @inlined
-def may_jump_empty(cfg, st):
+def may_jump_empty(s):
     """Whether the step just done ran nobody because the head of the queue cannot be admitted even alone."""
     return (
-        cfg["fast_forward"]
-        and not cfg["record"]
-        and not (cfg["detect_livelock"] and st["quiet"])  # one more such step is a livelock
-        and st["running"] == 0
-        and st["waiting"] > 0
-        and st["preempted"] + st["admitted"] == 0
-        and st["prefill_tokens"] + st["decode_tokens"] == 0
-        and st["scan_end"] != SKIPPED
+        s.cfg["fast_forward"]
+        and not s.cfg["record"]
+        and not (s.cfg["detect_livelock"] and s.st["quiet"])  # one more such step is a livelock
+        and s.st["running"] == 0
+        and s.st["waiting"] > 0
+        and s.st["preempted"] + s.st["admitted"] == 0
+        and s.st["prefill_tokens"] + s.st["decode_tokens"] == 0
+        and s.st["scan_end"] != ScanEnd.SKIPPED
     )
 
 
 @helper
-def jump_empty(cfg, st, tot, q, log, duration):
+def jump_empty(s, duration):
     """Nobody runs and the head of the queue cannot: empty steps, one every `duration`, until somebody arrives."""
-    stop_us = min(cfg["horizon_us"], next_arrival_us(st, q, log))
-    if cfg["timeout_us"] != NEVER_ARRIVES:
-        stop_us = min(stop_us, next_deadline_us(cfg, st, q, log))
-    steps = cfg["max_steps"] - tot["steps"] - st["in_flight"]
-    if duration > 0 and stop_us != NEVER_ARRIVES:
-        steps = min(steps, (stop_us - st["now_us"] + duration - 1) // duration)
-    elif duration == 0 and stop_us <= st["now_us"]:
+    stop_us = min(s.cfg["horizon_us"], next_arrival_us(s))
+    if s.cfg["timeout_us"] != NO_LIMIT:
+        stop_us = min(stop_us, next_deadline_us(s))
+    steps = s.cfg["max_steps"] - s.tot["steps"] - s.st["in_flight"]
+    if duration > 0 and stop_us != NO_LIMIT:
+        steps = min(steps, (stop_us - s.st["now_us"] + duration - 1) // duration)
+    elif duration == 0 and stop_us <= s.st["now_us"]:
         steps = 0
-    if cfg["detect_livelock"]:
-        steps = min(steps, steps_until_hopeless(cfg, st, tot) - st["in_flight"])
+    if s.cfg["detect_livelock"]:
+        steps = min(steps, steps_until_no_progress(s) - s.st["in_flight"])
     if steps <= 0:
         return
-    st["now_us"] += duration * steps
-    tot["steps"] += steps
-    tot["empty_steps"] += steps
+    s.st["now_us"] += duration * steps
+    s.tot["steps"] += steps
+    s.tot["empty_steps"] += steps

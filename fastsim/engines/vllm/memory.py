@@ -1,4 +1,4 @@
-"""The arrays of a run: allocated for the largest configuration of a chunk, reused by all of them."""
+"""The state of a run, and its arrays: allocated for the largest configuration of a chunk, reused by all of them."""
 
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
@@ -9,8 +9,9 @@ import numpy.typing as npt
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog, new_request_log
 from fastsim.engines.vllm.codes import PreemptionMode
 from fastsim.engines.vllm.gaps import GapLog, new_gap_log
+from fastsim.engines.vllm.recorder import Recorder
 from fastsim.engines.vllm.scalars import SCALARS_DTYPE
-from fastsim.engines.vllm.state import Blocks, Flat, Queues, Requests, Workload
+from fastsim.engines.vllm.state import Blocks, Queues, Requests, Workload
 from fastsim.errors import InputError
 from fastsim.workload import Workload as Offered
 
@@ -22,12 +23,29 @@ GAP_CAPACITY = 16_384
 """Segments and runs the log of gaps first has room for under `preemption_mode = "restart"`."""
 
 
+class State(NamedTuple):
+    """Everything a run reads and writes: what kernels hand to each other.
+
+    Every part is borrowed (see `fastsim._jit`), so handing it on costs nothing.
+    """
+
+    cfg: Any  # CONFIG_DTYPE, read-only
+    st: Any  # SCALARS_DTYPE
+    tot: Any  # TOTALS_DTYPE
+    wl: Workload
+    req: Requests
+    q: Queues
+    blk: Blocks
+    log: RequestLog
+    gaps: GapLog
+    rec: Recorder
+
+
 class Memory(NamedTuple):
-    """Everything a kernel call needs besides configurations and workload."""
+    """What Python keeps of it from call to call; `scalars` and `totals` have shape (1,)."""
 
     scalars: npt.NDArray[np.void]
     totals: npt.NDArray[np.void]
-    flat: Flat
     requests: Requests
     queues: Queues
     blocks: Blocks
@@ -115,7 +133,6 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     return Memory(
         scalars=scalars,
         totals=totals,
-        flat=Flat(scalars.view(np.int64), totals.view(np.int64)),
         requests=_zeros(Requests, {}, num_requests),
         queues=_zeros(Queues, queue_sizes, num_requests),
         blocks=_zeros(Blocks, block_sizes, nodes),

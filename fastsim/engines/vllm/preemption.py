@@ -18,87 +18,77 @@ from fastsim.engines.vllm.lanes import (
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.waiting import enqueue
 
-TAIL = int(Victim.TAIL)
-PRIORITY = int(Victim.PRIORITY)
-LEAST_COMPUTED = int(Victim.LEAST_COMPUTED)
-MOST_COMPUTED = int(Victim.MOST_COMPUTED)
-LEAST_GENERATED = int(Victim.LEAST_GENERATED)
-MOST_BLOCKS = int(Victim.MOST_BLOCKS)
-RANDOM = int(Victim.RANDOM)
 ALL_VISITED = 2**62
 """`visited` once the running loop is over: everybody on the clock has been given its token."""
-RESTART = int(PreemptionMode.RESTART)
-SWAP = int(PreemptionMode.SWAP)
-WAITING = int(Status.WAITING)
 
 
 @inlined
-def is_scheduled_decode(cfg, wl, req, i, tokens):
+def is_scheduled_decode(s, i, tokens):
     """VLLM's split of the step's tokens: a decode is the one token that is missing, behind a computed prompt."""
-    computed = req.num_computed_tokens[i]
-    return tokens == 1 and computed + 1 == length(cfg, req, i) and computed >= wl.prompt_tokens[i]
+    computed = s.req.num_computed_tokens[i]
+    return tokens == 1 and computed + 1 == length(s, i) and computed >= s.wl.prompt_tokens[i]
 
 
 @inlined
-def count_scheduled(cfg, st, wl, req, i, tokens, sign):
+def count_scheduled(s, i, tokens, sign):
     """Add (sign 1) or take back (sign -1) an explicit request's tokens in this step's totals."""
-    if is_scheduled_decode(cfg, wl, req, i, tokens):
-        st["decode_tokens"] += sign
-        st["context_tokens"] += sign * req.num_computed_tokens[i]
+    if is_scheduled_decode(s, i, tokens):
+        s.st["decode_tokens"] += sign
+        s.st["context_tokens"] += sign * s.req.num_computed_tokens[i]
     else:
-        st["prefill_tokens"] += sign * tokens
+        s.st["prefill_tokens"] += sign * tokens
 
 
 @inlined
-def add_scheduled(st, req, q, i, tokens):
+def add_scheduled(s, i, tokens):
     """Put an explicit request on this step's list."""
-    req.scheduled[i] = tokens
-    q.scheduled[st["scheduled"]] = i
-    st["scheduled"] += 1
-    st["token_budget"] -= tokens
+    s.req.scheduled[i] = tokens
+    s.q.scheduled[s.st["scheduled"]] = i
+    s.st["scheduled"] += 1
+    s.st["token_budget"] -= tokens
 
 
 @helper
-def unschedule(cfg, st, wl, req, q, i):
+def unschedule(s, i):
     """Take an explicit request out of this step again; its tokens return to both budgets."""
-    tokens = req.scheduled[i]
+    tokens = s.req.scheduled[i]
     if tokens == 0:
         return
-    st["token_budget"] += tokens
-    count_scheduled(cfg, st, wl, req, i, tokens, -1)
-    req.scheduled[i] = 0
-    size = st["scheduled"] - 1
+    s.st["token_budget"] += tokens
+    count_scheduled(s, i, tokens, -1)
+    s.req.scheduled[i] = 0
+    size = s.st["scheduled"] - 1
     place = size
-    while q.scheduled[place] != i:
+    while s.q.scheduled[place] != i:
         place -= 1
     for k in range(place, size):
-        q.scheduled[k] = q.scheduled[k + 1]
-    st["scheduled"] = size
+        s.q.scheduled[k] = s.q.scheduled[k + 1]
+    s.st["scheduled"] = size
 
 
 @helper
-def held_blocks(cfg, st, req, i):
+def held_blocks(s, i):
     """Blocks a running request holds at this moment of the running loop."""
-    if on_clock(cfg, req, i):
-        computed = req.num_computed_tokens[i] + st["clock"]
-        ahead = 1 if req.admission_number[i] < st["visited"] else 0
-        return (computed + ahead + cfg["block_size"] - 1) // cfg["block_size"]
-    return req.num_blocks[i]
+    if on_clock(s, i):
+        computed = s.req.num_computed_tokens[i] + s.st["clock"]
+        ahead = 1 if s.req.admission_number[i] < s.st["visited"] else 0
+        return (computed + ahead + s.cfg["block_size"] - 1) // s.cfg["block_size"]
+    return s.req.num_blocks[i]
 
 
 @helper
-def generated_tokens(cfg, st, wl, req, i):
+def generated_tokens(s, i):
     """G of a running request."""
-    if on_clock(cfg, req, i):
-        return delivered_on_clock(st, req, i) - wl.prompt_tokens[i]
-    return req.num_tokens[i] - wl.prompt_tokens[i]
+    if on_clock(s, i):
+        return delivered_on_clock(s, i) - s.wl.prompt_tokens[i]
+    return s.req.num_tokens[i] - s.wl.prompt_tokens[i]
 
 
 @helper
-def _random_place(cfg, st, candidates):
+def _random_place(s, candidates):
     """Place among the candidates, in running order: splitmix64 of (seed, number of the decision)."""
-    state = cfg["seed"] * -7046029254386353131 + st["decisions"]  # 0x9E3779B97F4A7C15 as int64
-    st["decisions"] += 1
+    state = s.cfg["seed"] * -7046029254386353131 + s.st["decisions"]  # 0x9E3779B97F4A7C15 as int64
+    s.st["decisions"] += 1
     return splitmix64(state, candidates)
 
 
@@ -113,113 +103,113 @@ def splitmix64(state, modulus):
 
 
 @helper
-def _later_arrival(log, a, b):
+def _later_arrival(s, a, b):
     """Whether `a` arrived after `b`: (arrival, index)."""
-    if log.arrival_us[a] != log.arrival_us[b]:
-        return log.arrival_us[a] > log.arrival_us[b]
+    if s.log.arrival_us[a] != s.log.arrival_us[b]:
+        return s.log.arrival_us[a] > s.log.arrival_us[b]
     return a > b
 
 
 @helper
-def _preferred(cfg, st, wl, req, log, victim, i, best):
+def _preferred(s, victim, i, best):
     """Whether running request `i` is a better victim than `best`, which stands before it. Ties: the later one,
     except under vLLM's own priority rule, where the first in running order stays.
     """
-    if victim == TAIL:
+    if victim == Victim.TAIL:
         return True
-    if victim == PRIORITY:
-        if wl.priority[i] != wl.priority[best]:
-            return wl.priority[i] > wl.priority[best]
-        return log.arrival_us[i] > log.arrival_us[best]
-    if victim == LEAST_COMPUTED:
-        return computed_tokens(cfg, st, req, i) <= computed_tokens(cfg, st, req, best)
-    if victim == MOST_COMPUTED:
-        return computed_tokens(cfg, st, req, i) >= computed_tokens(cfg, st, req, best)
-    if victim == LEAST_GENERATED:
-        return generated_tokens(cfg, st, wl, req, i) <= generated_tokens(cfg, st, wl, req, best)
-    return held_blocks(cfg, st, req, i) >= held_blocks(cfg, st, req, best)
+    if victim == Victim.PRIORITY:
+        if s.wl.priority[i] != s.wl.priority[best]:
+            return s.wl.priority[i] > s.wl.priority[best]
+        return s.log.arrival_us[i] > s.log.arrival_us[best]
+    if victim == Victim.LEAST_COMPUTED:
+        return computed_tokens(s, i) <= computed_tokens(s, best)
+    if victim == Victim.MOST_COMPUTED:
+        return computed_tokens(s, i) >= computed_tokens(s, best)
+    if victim == Victim.LEAST_GENERATED:
+        return generated_tokens(s, i) <= generated_tokens(s, best)
+    return held_blocks(s, i) >= held_blocks(s, best)
 
 
 @helper
-def select_victim(cfg, st, wl, req, log):
+def select_victim(s):
     """The running request to preempt. Protected ones only when there is no other: then the latest arrival."""
-    victim = cfg["victim"]
-    if victim == TAIL and st["protected"] == 0:
-        return st["running_tail"]
-    all_protected = st["protected"] == st["running"]
+    victim = s.cfg["victim"]
+    if victim == Victim.TAIL and s.st["protected"] == 0:
+        return s.st["running_tail"]
+    all_protected = s.st["protected"] == s.st["running"]
     place = -1
-    if victim == RANDOM and not all_protected:
-        place = _random_place(cfg, st, st["running"] - st["protected"])
+    if victim == Victim.RANDOM and not all_protected:
+        place = _random_place(s, s.st["running"] - s.st["protected"])
     best = NONE
-    i = st["running_head"]
+    i = s.st["running_head"]
     while i != NONE:
         if all_protected:
-            if best == NONE or _later_arrival(log, i, best):
+            if best == NONE or _later_arrival(s, i, best):
                 best = i
-        elif not req.protected[i]:
-            if victim == RANDOM:
+        elif not s.req.protected[i]:
+            if victim == Victim.RANDOM:
                 if place == 0:
                     return i
                 place -= 1
-            elif best == NONE or _preferred(cfg, st, wl, req, log, victim, i, best):
+            elif best == NONE or _preferred(s, victim, i, best):
                 best = i
-        i = req.run_next[i]
+        i = s.req.run_next[i]
     return best
 
 
 @helper
-def preempt_request(cfg, st, tot, wl, req, q, blk, log, rec, i):
+def preempt_request(s, i):
     """Preempt running request `i`: un-schedule it, free its blocks, put it back into the waiting queue."""
-    if i == st["cursor_explicit"]:
-        st["cursor_explicit"] = req.lane_next[i]
-    if i == st["cursor_due"]:
-        st["cursor_due"] = req.lane_next[i]
-    if on_clock(cfg, req, i):
-        ahead = 1 if req.admission_number[i] < st["visited"] else 0
-        leave_clock(cfg, st, req, q, log, i, ahead)
-        if st["visited"] == ALL_VISITED:
-            st["token_budget"] += 1
+    if i == s.st["cursor_explicit"]:
+        s.st["cursor_explicit"] = s.req.lane_next[i]
+    if i == s.st["cursor_due"]:
+        s.st["cursor_due"] = s.req.lane_next[i]
+    if on_clock(s, i):
+        ahead = 1 if s.req.admission_number[i] < s.st["visited"] else 0
+        leave_clock(s, i, ahead)
+        if s.st["visited"] == ALL_VISITED:
+            s.st["token_budget"] += 1
     else:
-        unschedule(cfg, st, wl, req, q, i)
-        lane_remove(req, q, i)
-    running_remove(st, tot, req, log, i)
-    st["protected"] -= req.protected[i]
-    _take_state_away(cfg, st, tot, wl, req, blk, log, i)
-    req.mid_prefill[i] = 0
-    if cfg["asynchronous"]:
-        req.stale[i] = 1 if req.flights[i] > 0 else 0
-    log.status[i] = WAITING
-    log.num_preemptions[i] += 1
-    tot["preemptions"] += 1
-    tot["last_preemption_us"] = st["now_us"]
-    if cfg["boost_after"] > 0 and log.num_preemptions[i] >= cfg["boost_after"]:
-        req.protected[i] = 1
-    if cfg["record"]:
-        rec.preempted[st["rec_preempted"]] = i
-        st["rec_preempted"] += 1
-    st["preempted"] += 1
-    enqueue(cfg, st, wl, req, q, log, i, True)
+        unschedule(s, i)
+        lane_remove(s, i)
+    running_remove(s, i)
+    s.st["protected"] -= s.req.protected[i]
+    _take_state_away(s, i)
+    s.req.mid_prefill[i] = 0
+    if s.cfg["asynchronous"]:
+        s.req.stale[i] = 1 if s.req.flights[i] > 0 else 0
+    s.log.status[i] = Status.WAITING
+    s.log.num_preemptions[i] += 1
+    s.tot["preemptions"] += 1
+    s.tot["last_preemption_us"] = s.st["now_us"]
+    if s.cfg["boost_after"] > 0 and s.log.num_preemptions[i] >= s.cfg["boost_after"]:
+        s.req.protected[i] = 1
+    if s.cfg["record"]:
+        s.rec.preempted[s.st["rec_preempted"]] = i
+        s.st["rec_preempted"] += 1
+    s.st["preempted"] += 1
+    enqueue(s, i, True)
 
 
 @helper
-def _take_state_away(cfg, st, tot, wl, req, blk, log, i):
+def _take_state_away(s, i):
     """Free the blocks; what else is lost is the preemption mode."""
-    block_size = cfg["block_size"]
-    if cfg["preemption_mode"] == SWAP:
-        blocks = (req.num_computed_tokens[i] + block_size - 1) // block_size
+    block_size = s.cfg["block_size"]
+    if s.cfg["preemption_mode"] == PreemptionMode.SWAP:
+        blocks = (s.req.num_computed_tokens[i] + block_size - 1) // block_size
         if blocks > 0:
-            if st["host_blocks"] + blocks <= cfg["swap_space_blocks"]:
-                free_blocks(cfg, st, req, blk, i, True)
-                req.swapped_blocks[i] = blocks
-                st["host_blocks"] += blocks
-                st["moved_blocks"] += blocks
-                tot["swapped_out_blocks"] += blocks
+            if s.st["host_blocks"] + blocks <= s.cfg["swap_space_blocks"]:
+                free_blocks(s, i, True)
+                s.req.swapped_blocks[i] = blocks
+                s.st["host_blocks"] += blocks
+                s.st["moved_blocks"] += blocks
+                s.tot["swapped_out_blocks"] += blocks
                 return
-            tot["swap_fallbacks"] += 1
-    free_blocks(cfg, st, req, blk, i, True)
-    req.num_computed_tokens[i] = 0
-    if cfg["preemption_mode"] == RESTART:
-        generated = req.num_tokens[i] - wl.prompt_tokens[i]
-        tot["discarded_tokens"] += generated
-        req.num_tokens[i] = wl.prompt_tokens[i]
-        log.first_token_us[i] = NEVER
+            s.tot["swap_fallbacks"] += 1
+    free_blocks(s, i, True)
+    s.req.num_computed_tokens[i] = 0
+    if s.cfg["preemption_mode"] == PreemptionMode.RESTART:
+        generated = s.req.num_tokens[i] - s.wl.prompt_tokens[i]
+        s.tot["discarded_tokens"] += generated
+        s.req.num_tokens[i] = s.wl.prompt_tokens[i]
+        s.log.first_token_us[i] = NEVER

@@ -110,65 +110,63 @@ def recorded_steps(rec: Recorder, scalars: npt.NDArray[np.void]) -> list[Step]:
 
 
 @inlined
-def logs_have_room(cfg, st, rec, itl, num_requests):
+def logs_have_room(s, num_requests):
     """Whether whatever the next step may be fits in the record and in the log of gaps."""
-    return (not cfg["record"] or _record_has_room(st, rec, num_requests)) and gap_log_has_room(
-        cfg, st, itl, num_requests
-    )
+    return (not s.cfg["record"] or _record_has_room(s, num_requests)) and gap_log_has_room(s, num_requests)
 
 
 @helper
-def _record_has_room(st, rec, num_requests):
+def _record_has_room(s, num_requests):
     """Whether any possible next step fits."""
     return (
-        st["rec_steps"] + st["in_flight"] < rec.steps.shape[0]
-        and st["rec_scheduled"] + num_requests <= rec.scheduled.shape[0]
-        and st["rec_preempted"] + num_requests <= rec.preempted.shape[0]
-        and st["rec_finished"] + num_requests <= rec.finished.shape[0]
+        s.st["rec_steps"] + s.st["in_flight"] < s.rec.steps.shape[0]
+        and s.st["rec_scheduled"] + num_requests <= s.rec.scheduled.shape[0]
+        and s.st["rec_preempted"] + num_requests <= s.rec.preempted.shape[0]
+        and s.st["rec_finished"] + num_requests <= s.rec.finished.shape[0]
     )
 
 
 @helper
-def record_schedule(cfg, st, req, rec, start_us, end_us):
+def record_schedule(s, start_us, end_us):
     """After schedule(): the scheduled list in the order of the running list, and the free blocks."""
-    row = st["rec_steps"] + st["in_flight"]
+    row = s.st["rec_steps"] + s.st["in_flight"]
     size = 0
-    i = st["running_head"]
+    i = s.st["running_head"]
     while i != NONE:
-        tokens = 1 if on_clock(cfg, req, i) else req.scheduled[i]
+        tokens = 1 if on_clock(s, i) else s.req.scheduled[i]
         if tokens > 0:
-            entry = st["rec_scheduled"] + size
-            rec.scheduled[entry, 0] = i
-            rec.scheduled[entry, 1] = tokens
+            entry = s.st["rec_scheduled"] + size
+            s.rec.scheduled[entry, 0] = i
+            s.rec.scheduled[entry, 1] = tokens
             size += 1
-        i = req.run_next[i]
-    st["rec_scheduled"] += size
-    rec.steps[row, 0] = st["now_us"]
-    rec.steps[row, 1] = size
-    rec.steps[row, 2] = st["preempted"]
-    rec.steps[row, 4] = st["free"]
-    rec.steps[row, 8] = start_us
-    rec.steps[row, 9] = end_us
+        i = s.req.run_next[i]
+    s.st["rec_scheduled"] += size
+    s.rec.steps[row, 0] = s.st["now_us"]
+    s.rec.steps[row, 1] = size
+    s.rec.steps[row, 2] = s.st["preempted"]
+    s.rec.steps[row, 4] = s.st["free"]
+    s.rec.steps[row, 8] = start_us
+    s.rec.steps[row, 9] = end_us
 
 
 @helper
-def record_update(st, rec, free):
+def record_update(s, free):
     """After update_from_output(): completions, free blocks, queue lengths. The row is complete."""
-    row = st["rec_steps"]
-    rec.steps[row, 3] = st["finished"]
-    rec.steps[row, 5] = free
-    rec.steps[row, 6] = st["running"]
-    rec.steps[row, 7] = st["waiting"]
-    st["rec_steps"] = row + 1
+    row = s.st["rec_steps"]
+    s.rec.steps[row, 3] = s.st["finished"]
+    s.rec.steps[row, 5] = free
+    s.rec.steps[row, 6] = s.st["running"]
+    s.rec.steps[row, 7] = s.st["waiting"]
+    s.st["rec_steps"] = row + 1
 
 
 @helper
-def record_repeated(st, rec, t_us, free, start_us, end_us):
+def record_repeated(s, t_us, free, start_us, end_us):
     """A schedule() call that fast-forward jumps over: the same list, only growth."""
-    row = st["rec_steps"] + st["in_flight"]
-    rec.steps[row, 0] = t_us
-    rec.steps[row, 1] = SAME
-    rec.steps[row, 2] = 0
-    rec.steps[row, 4] = free
-    rec.steps[row, 8] = start_us
-    rec.steps[row, 9] = end_us
+    row = s.st["rec_steps"] + s.st["in_flight"]
+    s.rec.steps[row, 0] = t_us
+    s.rec.steps[row, 1] = SAME
+    s.rec.steps[row, 2] = 0
+    s.rec.steps[row, 4] = free
+    s.rec.steps[row, 8] = start_us
+    s.rec.steps[row, 9] = end_us

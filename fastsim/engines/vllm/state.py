@@ -230,10 +230,3 @@ class Blocks(NamedTuple):
     group_first_block: Int32Array
     held_copies: Int64Array
     free_rows: Int32Array
-
-
-class Flat(NamedTuple):
-    """The records of scalars and totals as plain arrays, int64: to clear them."""
-
-    scalars: Int64Array
-    totals: Int64Array

@@ -1,139 +1,34 @@
-"""The only ways a kernel is compiled, and how it receives arrays.
+"""Helpers as parts of an entry: typed and lowered, but neither optimised nor turned into machine code by themselves.
 
-`entry` marks a function that Python calls: it is compiled once per signature and cached on disk. `helper` marks a
-function that only kernels call: it becomes part of the entry that uses it, so in a Numba version known to allow it a
-helper is typed and lowered but not optimised, nor turned into machine code, by itself: the vLLM kernel of 110 helpers
-compiles in 11 s of CPU instead of 28 s, and runs as fast within the noise. Any other Numba version compiles as usual.
+Gain, CPU to compile the vLLM kernel of 110 helpers (Numba 0.68.0, busy machine, runs minutes apart): 11 s instead of
+28 s, once for every installation and every change of a kernel. The larger part: LLVM optimises one module instead of
+110, and a helper is compiled for one integer type. The rest: passes that kernels do not need are left out, and the
+typing of built-in functions is remembered. The machine code is as fast within the noise.
 
-`borrow` makes arrays cheap to hand on (see `_borrowed`): an entry borrows its arrays once, at its head.
-
-Numba's own cache notices a change of the file that holds the entry, but not of a helper in another file, and then
-returns stale machine code. The cache folder is therefore named by a hash of every source that kernels are made of, the
-Numba version and the CPU: another source tree means another folder.
+Any Numba version but those in `KNOWN_NUMBA` compiles helpers in its own way, with the same results.
 """
 
 # Numba's internals are hardly typed
 # mypy: disable-error-code="attr-defined,misc,name-defined,no-any-return,no-untyped-call,override,untyped-decorator"
 # mypy: no-warn-unused-ignores
 
-import hashlib
 import operator
-import os
-import sys
-import tempfile
 from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from types import CodeType
 from typing import Any
 
-import numba
 from numba import njit, types
-from numba.core import event
-from numba.core.caching import FunctionCache
-from numba.core.runtime.nrt import rtsys
 
-from fastsim import _notice
-
-KNOWN_NUMBA = ("0.68.",)
-
-
-COMPILED = ("_jit.py", "_borrowed.py", "simulation.py", "metrics", "engines")
-"""Sources that kernels are made of, below the package: another command line need not compile them again."""
-
-
-@cache
-def source_hash() -> str:
-    """Hex digest over every source that is compiled."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    files = [
-        path for name in COMPILED for path in ((root / name).rglob("*.py") if (root / name).is_dir() else [root / name])
-    ]
-    for path in sorted(files):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: below FASTSIM_CACHE_DIR, the user's cache folder, or a temporary folder."""
-    chosen = os.environ.get("FASTSIM_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    candidates = [Path(chosen)] if chosen else []
-    if home := os.environ.get("HOME"):
-        candidates.append(Path(home) / ".cache")
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    candidates.append(Path(tempfile.gettempdir()) / f"fastsim-{user}")
-    cpu = os.environ.get("NUMBA_CPU_NAME", "host")
-    name = f"{source_hash()[:16]}-numba{numba.__version__}-py{sys.version_info[0]}{sys.version_info[1]}-{cpu}"
-    if os.environ.get("NUMBA_BOUNDSCHECK"):
-        name += "-bounds"
-    for candidate in candidates:
-        folder = candidate / "fastsim" / "kernels" / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-        except OSError:
-            continue
-    return Path(tempfile.mkdtemp(prefix="fastsim-kernels-"))
-
-
-numba.config.CACHE_DIR = str(cache_folder())
-
-
-class _Announcer(event.Listener):  # type: ignore[misc]
-    """Tells once that something is compiled: what comes out of the cache makes no such event."""
-
-    def on_start(self, _: Any) -> None:
-        if _notice.tell is not None:
-            _notice.tell(_notice.COMPILING)
-            _notice.tell = None
-
-    def on_end(self, _: Any) -> None:
-        pass
-
-
-event.register("numba:compile", _Announcer())
-
-
-class _QuickCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache of machine code, read without importing what only compiling needs.
-
-    Those are 200 modules, a third of Numba and most of SciPy: 0.4 s of CPU of every process's start. Machine code
-    needs the runtime alone. A miss compiles, and imports them then.
-    """
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
-
-
-_IS_KNOWN = numba.__version__.startswith(KNOWN_NUMBA) and not numba.config.DISABLE_JIT
-
-
-def entry(function: Callable[..., Any]) -> Any:
-    """The decorator of functions that Python calls. They release the GIL."""
-    compiled = njit(cache=True, nogil=True)(function)
-    if _IS_KNOWN:
-        compiled._cache = _QuickCache(function)
-    return compiled
-
-
-# Python never calls a helper, so no wrappers for it: they were most of the compile time
-_HELPER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-
-
-def _unchanged(arrays: Any) -> Any:
-    return arrays
+HELPER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Python never calls a helper, so no wrappers for it: they were most of the compile time."""
 
 
 def _nothing() -> None:
     return None
 
 
-def _helper_as_part() -> Callable[..., Any]:
+def helper_as_part() -> Callable[..., Any]:
     """A decorator like `njit` for functions that are only ever part of an entry. Uses Numba's internals.
 
     CPU to compile the vLLM kernel (110 helpers, Numba 0.68.0, busy machine, runs minutes apart): 11 s instead of 28 s.
@@ -295,7 +190,7 @@ def _helper_as_part() -> Callable[..., Any]:
             known = self.overloads.get(tuple(sig)) if isinstance(sig, tuple) else None
             return known.entry_point if known else super().compile(sig)
 
-    options = {**_HELPER_OPTIONS, "nopython": True, "boundscheck": None}
+    options = {**HELPER_OPTIONS, "nopython": True, "boundscheck": None}
 
     def part(function: Any = None, *, forceinline: bool = False) -> Any:
         if function is None:
@@ -306,26 +201,7 @@ def _helper_as_part() -> Callable[..., Any]:
     return part
 
 
-def _inlining(decorator: Callable[..., Any]) -> Callable[..., Any]:
-    """The decorator for functions that are copied into their caller."""
-    copied: Callable[..., Any] = decorator(forceinline=True)
-    return copied
-
-
-def _njit_helper(function: Any = None, *, forceinline: bool = False) -> Any:
+def njit_helper(function: Any = None, *, forceinline: bool = False) -> Any:
     """Numba's own decorator with a helper's options."""
-    chosen = njit(**_HELPER_OPTIONS, forceinline=forceinline)
+    chosen = njit(**HELPER_OPTIONS, forceinline=forceinline)
     return chosen if function is None else chosen(function)
-
-
-helper: Callable[..., Any] = _njit_helper
-if numba.config.DISABLE_JIT:
-    borrow: Callable[..., Any] = _unchanged
-else:
-    from fastsim._borrowed import borrow as borrow
-if _IS_KNOWN:
-    helper = _helper_as_part()
-
-# For what stands in a loop over requests or steps and has one caller: array pointers then stay in registers. Plain
-# stepping fell from 20 to 12 ns a decode, a run of the discussion's first row from 0.60 to 0.45 ms.
-inlined: Callable[..., Any] = helper if numba.config.DISABLE_JIT else _inlining(helper)
