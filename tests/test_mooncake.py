@@ -104,7 +104,8 @@ def test_many_at_once_find_what_the_oracle_finds(engine: str, monkeypatch: pytes
         Request(row["timestamp"] * 250, row["input_length"], min(row["output_length"], limit)) for row in ROWS[:count]
     ]
 
-    def identity(state: RequestState, block: int, block_size: int) -> Identity:
+    def identity(state: RequestState, block: int, block_size: int, lookahead: int) -> Identity:
+        assert lookahead == 0
         known = content(ROWS[state.index], block, block_size)
         return ("U", state.index, block) if known is None else ("S", *known)
 

@@ -183,8 +183,10 @@ def test_prefix_trees(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         requests = [replace(r, prefix_tokens=0) if r.prefix_group < 0 else r for r in requests]
 
-        def identity(request: RequestState, block: int, block_size: int, tree: PrefixTree = tree) -> Identity:
-            end = (block + 1) * block_size
+        def identity(
+            request: RequestState, block: int, block_size: int, lookahead: int, tree: PrefixTree = tree
+        ) -> Identity:
+            end = (block + 1) * block_size + lookahead
             if end > request.shared_tokens:
                 return ("U", request.index, block)
             group = request.spec.prefix_group

@@ -151,6 +151,8 @@ TOTALS_DTYPE = np.dtype(
             "last_preemption_us",  # -1: none
             "starved_gap_us",  # longest time between completions with a preemption in its last half
             "starved_at_us",  # when it ended
+            "drafts",  # speculative tokens verified
+            "accepted",  # and accepted
         )
     ]
 )

@@ -88,10 +88,8 @@ class AsyncDriver(Driver):
         super()._abort(request)
         self.somebody_finished = True
 
-    def _write_row(self, batch: Batch, finished: list[RequestState]) -> None:
-        super()._write_row(batch, finished)
-        if self.rows is not None:
-            self.rows[-1] += [batch.start_us, batch.end_us]
+    def _batch_columns(self, batch: Batch) -> list[int]:
+        return [batch.start_us, batch.end_us]
 
     def tokens_in_flight(self) -> int:
         return sum(batch.num_tokens for batch in self.in_flight)

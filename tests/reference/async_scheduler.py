@@ -1,7 +1,7 @@
 """vLLM 0.33.0's AsyncScheduler: the rules that change when a batch is scheduled before the last one's output is known.
 
-A token that a batch in flight will sample counts as a placeholder, so a running request is L = T + placeholders long;
-C includes tokens in flight. At a schedule() call at most one batch is in flight.
+A token that a batch in flight may sample counts as a placeholder, drafts included, so a running request is at most
+L = T + placeholders long; C includes tokens in flight. At a schedule() call at most one batch is in flight.
 """
 
 from tests.reference.requests import RequestState
@@ -21,6 +21,9 @@ class AsyncScheduler(Scheduler):
             and request.num_computed + 2 - request.placeholders >= request.prompt + request.spec.output_tokens
         )
 
+    def in_flight(self, request: RequestState) -> int:
+        return request.inflight
+
     def on_preempt(self, request: RequestState) -> None:
         """All that is in flight for it becomes stale; its blocks are free although a batch still uses them.
 
@@ -34,7 +37,9 @@ class AsyncScheduler(Scheduler):
         super()._after_schedule(batch)
         for request, n in batch.scheduled.items():
             request.inflight += n
-            request.placeholders += request in batch.sampling
+            if request in batch.sampling:
+                request.placeholders += 1 + batch.drafts.get(request, 0)
+                request.drafts = self.speculation.k
 
     def update_from_output(self, batch: Batch, now: int) -> list[RequestState]:
         """As the synchronous one, but the request may have been preempted, or its client gone, in the meantime.
@@ -44,8 +49,8 @@ class AsyncScheduler(Scheduler):
         """
         finished: list[RequestState] = []
         for request, n in batch.scheduled.items():
-            if request.status == "timed_out":
-                continue
+            if request.status in ("timed_out", "finished"):
+                continue  # with drafts, one batch more may have been scheduled than was needed
             request.inflight -= n
             is_stale = request.stale > 0
             if is_stale:
@@ -55,10 +60,13 @@ class AsyncScheduler(Scheduler):
             if is_stale and self.config.preemption_mode == "restart":
                 self.totals["discarded_tokens"] += 1
                 continue
-            request.receive_token(now)
+            drafts = batch.drafts.get(request, 0)
+            accepted = self.verify_drafts(batch, request, drafts)
+            delivered = self.deliver(request, accepted + 1, now)
             if not is_stale:
-                request.placeholders -= 1
-                self.hash_blocks(request, request.num_computed - request.inflight)
+                request.num_computed -= drafts - accepted + (accepted + 1 - delivered)
+                request.placeholders -= drafts + 1
+                self.kv.hash_blocks(request, request.num_computed - request.inflight)
             if request.is_complete(self.config.max_model_len):
                 self.finish(request, now)
                 finished.append(request)

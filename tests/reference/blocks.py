@@ -2,8 +2,11 @@
 
 from collections import OrderedDict
 
-Identity = tuple[str, int, int]
-"""What a full block holds: ("S", group, b), block b of a shared prefix, or ("U", i, b), block b of request i alone."""
+Identity = tuple[str, int, int] | tuple[str, int, int, int]
+"""What a full block holds: ("S", group, b), block b of a shared prefix, or ("U", i, b), block b of request i alone.
+
+A fourth number is the KV cache group whose block it is; the first group's contents have none.
+"""
 
 
 class Block:
@@ -50,14 +53,18 @@ class BlockPool:
     def take(self) -> Block:
         """The block at the head of the free list, whose old content is forgotten."""
         _, block = self.free.popitem(last=False)
+        self.forget(block)
+        block.ref_count = 1
+        return block
+
+    def forget(self, block: Block) -> None:
+        """A block can no longer be found by its content."""
         if block.block_hash is not None:
             holders = self.cached[block.block_hash]
             del holders[block.block_id]
             if not holders:
                 del self.cached[block.block_hash]
             block.block_hash = None
-        block.ref_count = 1
-        return block
 
     def remember(self, block: Block, identity: Identity) -> None:
         """A block has become full: it can be found by its content from now on."""

@@ -131,7 +131,10 @@ class Driver:
         return self.totals["steps"]
 
     def step_us(self, batch: Batch) -> int:
-        """IEEE doubles, left to right, truncated. An empty step takes its time too."""
+        """IEEE doubles, left to right, truncated. An empty step takes its time too.
+
+        The drafter works in each step that samples a token.
+        """
         c = self.config
         us = (
             c.b0_us
@@ -139,6 +142,9 @@ class Driver:
             + c.b2_us_per_decode_token * batch.decode_tokens
             + c.b3_us_per_context_token * batch.context_tokens
         )
+        if c.spec_method and batch.sampling:
+            drafted = c.num_speculative_tokens * len(batch.sampling)
+            us += c.spec_draft_us + c.spec_draft_us_per_token * drafted
         if c.preemption_mode == "swap":
             us += c.swap_us_per_block * batch.swapped_blocks
         return int(us)
@@ -269,8 +275,18 @@ class Driver:
                     self.scheduler.pool.num_free,
                     len(self.scheduler.running),
                     len(self.scheduler.waiting),
+                    *self._batch_columns(batch),
                 ]
             )
+            if self.config.kv_cache_groups or self.config.spec_method:
+                verified = [
+                    x for request, drafts, accepted in batch.verified for x in (request.index, drafts, accepted)
+                ]
+                self.rows[-1] += [batch.held_by_group, verified]
+
+    def _batch_columns(self, batch: Batch) -> list[int]:
+        """When the batch ran, where that is not from its schedule() call on."""
+        return []
 
     def tokens_in_flight(self) -> int:
         """Tokens of batches that have been scheduled but not counted yet."""
@@ -325,7 +341,14 @@ def check_invariants(driver: Driver) -> None:
     assert len(seen) == len(set(seen)), "a request is in two places"
     for request in scheduler.running:
         assert request.status == "running"
-        assert len(request.blocks) * config.block_size >= request.num_computed
+        for group, table in zip(scheduler.kv.groups, request.tables, strict=True):
+            assert len(table.entries) * group.block_size >= min(request.num_computed, config.max_model_len)
+            needless = max(group.skipped(request.num_computed - scheduler.in_flight(request)), 0)
+            assert (
+                None not in table.entries[needless // group.block_size :]
+                or group.checkpoint
+                or "spec_blocks" in vars(group)
+            )
     for request in scheduler.waiting:
         assert request.status == "waiting"
         assert not request.blocks

@@ -10,12 +10,20 @@ from tests.reference.requests import Request
 from tests.reference.vllm import Outcome
 
 FOLDER = Path(__file__).parent.parent / "golden"
-ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async")
+FOLDERS = (
+    "vllm-0.33.0",
+    "vllm-0.16.0",
+    "vllm-0.33.0-async",
+    "vllm-0.33.0-groups",
+    "vllm-0.33.0-spec",
+    "vllm-0.33.0-async-groups",
+    "vllm-0.33.0-async-spec",
+)
 
 
-def case_paths(engine: str) -> list[Path]:
-    """The recorded cases of one engine, by name."""
-    return sorted((FOLDER / engine).glob("*.json.gz"))
+def case_paths(folder: str) -> list[Path]:
+    """The recorded cases of one folder, by name."""
+    return sorted((FOLDER / folder).glob("*.json.gz"))
 
 
 def load_case(path: Path) -> dict[str, Any]:
@@ -38,6 +46,8 @@ def from_golden(case: dict[str, Any]) -> tuple[dict[str, Any], list[Request]]:
     ):
         config[ours] = config.pop(theirs)
     config |= {"engine": case["engine"], "unservable": "spin", "detect_livelock": False}
+    if config.get("num_speculative_tokens") is None:
+        config["num_speculative_tokens"] = 0
     if config["max_steps"] is None:
         del config["max_steps"]
     requests = [
@@ -50,7 +60,8 @@ def from_golden(case: dict[str, Any]) -> tuple[dict[str, Any], list[Request]]:
 def first_difference(case: dict[str, Any], outcome: Outcome) -> str | None:
     """The first field that differs, with what was recorded and what came out; None when all are equal."""
     assert outcome.steps is not None
-    got_requests = [r.golden() for r in outcome.requests]
+    columns = len(case["requests_out"][0]) if case["requests_out"] else 0
+    got_requests = [r.golden()[:columns] for r in outcome.requests]
     got_totals = {key: outcome.totals.get(key) for key in case["totals"]}
     for what, expected, got in (
         ("step", case["steps"], outcome.steps),

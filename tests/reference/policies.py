@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from tests.reference.kv_groups import ceil_div, least_blocks, most_blocks
 from tests.reference.requests import Request, RequestState
 
 ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async")
@@ -29,6 +30,16 @@ DEFAULTS: dict[str, Any] = {
     "watermark": 0.0,
     "max_num_active_seqs": None,
     "prefill_schedule_interval": 1,
+    "kv_cache_groups": None,  # one full-attention group of block_size
+    "prefix_cache_retention_interval": 0,
+    "spec_method": None,
+    "num_speculative_tokens": 0,
+    "spec_lookahead_hashes": True,
+    "spec_accept_permille": [],
+    "spec_seed": 0,
+    "spec_draft": "fixed",
+    "spec_draft_us": 0.0,
+    "spec_draft_us_per_token": 0.0,
     "max_num_queued_reqs": None,
     "max_num_queued_tokens": None,
     # what a preemption costs, and who is preempted
@@ -91,11 +102,32 @@ def complete(config: dict[str, Any]) -> SimpleNamespace:
         full.scheduler_reserve_full_isl = full.engine != "vllm-0.16.0"
     full.victim = full.victim or {"fcfs": "tail", "priority": "priority"}[full.policy]
     full.queue_order = full.queue_order or full.policy
+    _check_groups(full)
     return full
 
 
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
+def _check_groups(config: SimpleNamespace) -> None:
+    """What groups and drafts cannot be combined with."""
+    groups = config.kv_cache_groups or []
+    if not (groups or config.spec_method):
+        return
+    thresholds = config.long_prefill_token_threshold
+    for refused, why in (
+        (config.engine == "vllm-0.16.0", "the rules are those of 0.33.0"),
+        (config.preemption_mode != "recompute", "swap and restart know one full-attention group and no drafts"),
+        (config.slot_preempt and not config.slot_preempt_preflight, "slot preemption tests first"),
+        (
+            config.spec_method and 0 < thresholds < 1 + config.num_speculative_tokens,
+            "vLLM fails when a long-prefill threshold cuts a padded decode",
+        ),
+        (config.spec_draft == "hashed" and config.engine.endswith("-async"), "asynchronous drafts are always k"),
+        (
+            not config.spec_lookahead_hashes and any(group["kind"] == "chunked" for group in groups),
+            "block drop and chunked attention exclude each other",
+        ),
+    ):
+        if refused:
+            raise ValueError(why)
 
 
 def is_unservable(config: SimpleNamespace, request: Request) -> bool:
@@ -106,7 +138,8 @@ def is_unservable(config: SimpleNamespace, request: Request) -> bool:
     if request.prompt_tokens >= config.max_model_len:
         return True
     total = min(request.prompt_tokens + request.output_tokens, config.max_model_len)
-    outgrows_pool = ceil_div(total - 1, config.block_size) > config.num_gpu_blocks - 1
+    usable = config.num_gpu_blocks - 1
+    outgrows_pool = least_blocks(config, request.prompt_tokens, total) > usable
     return bool(config.unservable == "reject" and outgrows_pool)
 
 
@@ -261,7 +294,7 @@ class Projection:
             case "mean":
                 output = self.mean_output
         total = min(max(request.prompt + output, request.num_tokens + 1), self.config.max_model_len)
-        return ceil_div(total, self.config.block_size)
+        return most_blocks(self.config, total)
 
     def admits(self, candidate: RequestState, running: Sequence[RequestState]) -> bool:
         """With nobody running it never blocks."""
@@ -289,7 +322,7 @@ class RunningCap:
         self.cap = config.max_num_seqs
         if config.running_cap == "auto" and workload:
             tokens = sum(r.prompt_tokens + r.output_tokens for r in workload)
-            blocks_each = ceil_div(tokens, len(workload) * config.block_size)
+            blocks_each = most_blocks(config, ceil_div(tokens, len(workload)))
             self.cap = min(config.max_num_seqs, max(1, (config.num_gpu_blocks - 1) // blocks_each))
         self.window: deque[int] = deque(maxlen=config.feedback_window)
         self.calm_steps = 0

@@ -1,4 +1,4 @@
-"""The vLLM v1 scheduler, synchronous: one full-attention group, no speculative decoding, LoRA, multimodal, connectors.
+"""The vLLM v1 scheduler, synchronous, without LoRA, multimodal input and KV connectors.
 
 The engines "vllm-0.33.0" and "vllm-0.16.0" differ in three rules, each marked `is_0_16`. Whatever a policy adds to
 vLLM's own rules stands at the place where vLLM would decide.
@@ -10,16 +10,17 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from tests.reference.blocks import Block, BlockPool
+from tests.reference.kv_cache import NO_HITS, Hits, KVCache
+from tests.reference.kv_groups import ceil_div
 from tests.reference.policies import (
     Projection,
     RunningCap,
     VictimChooser,
     WaitingQueue,
-    ceil_div,
     slot_victim,
 )
 from tests.reference.requests import Request, RequestState
+from tests.reference.speculation import Speculation
 
 
 @dataclass
@@ -30,11 +31,15 @@ class Batch:
     scheduled: dict[RequestState, int] = field(default_factory=dict)
     preempted: list[RequestState] = field(default_factory=list)
     sampling: set[RequestState] = field(default_factory=set)  # those that get a token when the batch returns
+    drafts: dict[RequestState, int] = field(default_factory=dict)  # of the scheduled tokens, those to be verified
+    padded: set[RequestState] = field(default_factory=set)  # whose drafts only fill up the batch's shape
+    verified: list[tuple[RequestState, int, int]] = field(default_factory=list)  # drafts verified and accepted
     prefill_tokens: int = 0
     decode_tokens: int = 0
     context_tokens: int = 0  # sum of C before the step over the decode requests
     swapped_blocks: int = 0  # moved in or out
-    held_blocks: int = 0  # after schedule(); likewise the next three
+    held_blocks: int = 0  # after schedule(); likewise the next four
+    held_by_group: list[int] = field(default_factory=list)  # each holder of a shared block counts it
     free_blocks: int = 0
     running: int = 0
     waiting: int = 0
@@ -56,11 +61,12 @@ class Verdict(Enum):
 
 @dataclass
 class Plan:
-    """The outcome of the admission tests: `tokens` to schedule on top of the `hits`."""
+    """The outcome of the admission tests: `tokens` to schedule on top of the `hits`, `drafts` of them only filling."""
 
     verdict: Verdict
     tokens: int = 0
-    hits: list[Block] = field(default_factory=list)
+    hits: Hits = field(default_factory=Hits)
+    drafts: int = 0
 
 
 class Scheduler:
@@ -69,7 +75,9 @@ class Scheduler:
     def __init__(self, config: SimpleNamespace, workload: Sequence[Request]) -> None:
         self.config = config
         self.is_0_16 = config.engine == "vllm-0.16.0"
-        self.pool = BlockPool(config.num_gpu_blocks, all_freed_to_tail=self.is_0_16)
+        self.speculation = Speculation(config)
+        self.kv = KVCache(config, self.speculation)
+        self.pool = self.kv.pool
         self.waiting = WaitingQueue(config)
         self.running: list[RequestState] = []
         self.running_cap = RunningCap(config, workload)
@@ -92,6 +100,8 @@ class Scheduler:
                 "swapped_in_blocks",
                 "swap_fallbacks",
                 "ineffective_preemptions",
+                "drafts",
+                "accepted",
             ),
             0,
         )
@@ -104,6 +114,10 @@ class Scheduler:
 
     def last_token_in_flight(self, request: RequestState) -> bool:
         return False
+
+    def in_flight(self, request: RequestState) -> int:
+        """Scheduled tokens whose output is not known."""
+        return 0
 
     def on_preempt(self, request: RequestState) -> None:
         """Forget what is in flight for a preempted request."""
@@ -118,8 +132,11 @@ class Scheduler:
         self.threshold = self._prefill_threshold()
         self.defers_prefills = self._defers_prefills()
         self.ran_prefill = False  # a mid-prefill running request, or an admission with more than a token to compute
+        self.kv.hashed_in_this_call.clear()
 
         self._schedule_running()
+        self.may_pad = not any(r.mid_prefill for r in batch.scheduled)
+        self.any_running_scheduled = bool(batch.scheduled)
         if not batch.preempted:
             self._schedule_waiting()
             if not self.defers_prefills:
@@ -153,7 +170,7 @@ class Scheduler:
 
     def _schedule_running(self) -> None:
         k = 0
-        while k < len(self.running) and self.token_budget > 0 and self.input_budget > 0:
+        while k < len(self.running) and self.token_budget > 0 and self.input_budget > self.speculation.draft_slots:
             request = self.running[k]
             n = self._tokens_of_running(request)
             if n <= 0:
@@ -170,7 +187,9 @@ class Scheduler:
                 if position < k:
                     k -= 1
             else:
-                self._schedule_tokens(request, n)
+                drafts = min(request.drafts, request.num_computed + n - self.length(request))
+                self._schedule_tokens(request, n, max(drafts, 0))
+                request.drafts = 0
                 self.ran_prefill |= request.mid_prefill
                 k += 1
                 continue
@@ -184,15 +203,21 @@ class Scheduler:
         """0: skipped in this step."""
         if self.last_token_in_flight(request) or (self.defers_prefills and request.mid_prefill):
             return 0
-        n = self.length(request) - request.num_computed
+        computed = request.num_computed
+        n = self.length(request) + request.drafts - computed
         if 0 < self.threshold < n:
             n = self.threshold
-        return int(min(n, self.token_budget, self.input_budget, self.config.max_model_len - request.num_computed - 1))
+        room = self.input_budget - self.speculation.draft_slots
+        n = min(n, self.token_budget, room, self.config.max_model_len - computed - 1)
+        return self.kv.aligned(request, computed, n, request.junction)
 
-    def _schedule_tokens(self, request: RequestState, n: int) -> None:
+    def _schedule_tokens(self, request: RequestState, n: int, drafts: int) -> None:
+        """`drafts` of the `n` tokens are drafts to be verified."""
         self.batch.scheduled[request] = n
+        if drafts:
+            self.batch.drafts[request] = drafts
         self.token_budget -= n
-        self.input_budget -= n
+        self.input_budget -= n + self.speculation.draft_slots
 
     # --- Preemption ------------------------------------------------------------------------------------------------
 
@@ -202,9 +227,13 @@ class Scheduler:
         Tokens it was given in this step return to both budgets and count nowhere; blocks that they filled stay hashed.
         """
         self.running.remove(request)
-        n = self.batch.scheduled.pop(request, 0)
-        self.token_budget += n
-        self.input_budget += n
+        returned = self._returned_by(request)
+        self.token_budget += returned[0]
+        self.input_budget += returned[1]
+        self.batch.scheduled.pop(request, None)
+        self.batch.drafts.pop(request, None)
+        self.batch.padded.discard(request)
+        request.drafts = 0
         self.batch.preempted.append(request)
         self.totals["preemptions"] += 1
         request.num_preemptions += 1
@@ -218,6 +247,13 @@ class Scheduler:
         request.status = "waiting"
         request.queued_us = self.batch.t_us
         self.waiting.push_preempted(request)
+
+    def _returned_by(self, victim: RequestState) -> tuple[int, int]:
+        """Of both budgets, what a victim gives back that was scheduled in this step already."""
+        if victim not in self.batch.scheduled:
+            return 0, 0
+        n = self.batch.scheduled[victim]
+        return n, n + self.speculation.draft_slots
 
     def _swap_out(self, request: RequestState) -> bool:
         """Move the KV of its C tokens to the host; False if it has none, or if the host has no room (counted)."""
@@ -242,9 +278,7 @@ class Scheduler:
         request.gaps_us.clear()
 
     def _free(self, request: RequestState) -> None:
-        self.pool.release(request.blocks)
-        request.blocks = []
-        request.num_cached_blocks = 0
+        self.kv.free(request)
 
     # --- The waiting loop ------------------------------------------------------------------------------------------
 
@@ -257,7 +291,7 @@ class Scheduler:
         """
         deferred: list[RequestState] = []
         scanned = 0
-        while self.token_budget > 0 and self.input_budget > 0:
+        while self.token_budget > 0 and self.input_budget > self.speculation.draft_slots:
             candidate = next((r for r in self.waiting if r.stale == 0 and r not in deferred), None)
             if candidate is None or (self.config.bypass and scanned == self.config.admission_scan_limit):
                 break
@@ -314,40 +348,57 @@ class Scheduler:
         """All admission tests, without touching anything; as if `leaving` had been preempted already."""
         token_budget, input_budget, running = self.token_budget, self.input_budget, self.running
         if leaving is not None:
-            returned = self.batch.scheduled.get(leaving, 0)
-            token_budget, input_budget = token_budget + returned, input_budget + returned
+            returned = self._returned_by(leaving)
+            token_budget, input_budget = token_budget + returned[0], input_budget + returned[1]
             running = [r for r in running if r is not leaving]
         swapped = candidate.host_blocks > 0
-        hits = [] if swapped else self.cached_prefix(candidate)
-        computed = candidate.num_computed if swapped else len(hits) * self.config.block_size
+        hits = NO_HITS if swapped else self.kv.cached_prefix(candidate)
+        computed = candidate.num_computed if swapped else hits.tokens
         if self.defers_prefills and computed < candidate.num_tokens - 1:
             return Plan(Verdict.STOP)
         n = candidate.num_tokens - computed
+        room = min(token_budget, input_budget - self.speculation.draft_slots)
+        drafts = 0
+        if n == 1 and self._pads(computed):
+            drafts = self.speculation.k
+            n += drafts
+            if n > room:
+                return Plan(Verdict.STOP)
         if 0 < self.threshold < n:
             n = self.threshold
-        if not self.config.enable_chunked_prefill and n > min(token_budget, input_budget):
+        if not self.config.enable_chunked_prefill and n > room:
             return Plan(Verdict.STOP)
-        n = min(n, token_budget, input_budget)
-        fits = self.projection.admits(candidate, running) and self.fits(
+        n = min(n, room)
+        aligned = self.kv.aligned(candidate, computed, n, hits.junction)
+        if drafts and aligned < n:
+            aligned, drafts = min(aligned, 1), 0
+        n = aligned
+        if n == 0:
+            return Plan(Verdict.STOP)
+        fits = self.projection.admits(candidate, running) and self.kv.fits(
             candidate,
-            computed + n,
+            computed,
+            n,
             hits,
             gate=self.config.scheduler_reserve_full_isl and not swapped,
             watermark=int(self.config.watermark * self.config.num_gpu_blocks) if running else 0,
             leaving=leaving.blocks if leaving is not None else [],
         )
-        return Plan(Verdict.ADMIT, n, hits) if fits else Plan(Verdict.DEFER)
+        return Plan(Verdict.ADMIT, n, hits, drafts) if fits else Plan(Verdict.DEFER)
 
-    def cached_prefix(self, request: RequestState) -> list[Block]:
-        """The longest run of cached blocks from the start, over prompt and generated tokens; one token is left over."""
-        hits: list[Block] = []
-        if self.config.enable_prefix_caching:
-            for b in range((request.num_tokens - 1) // self.config.block_size):
-                block = self.pool.lookup(request.identity(b, self.config.block_size))
-                if block is None:
-                    break
-                hits.append(block)
-        return hits
+    def _pads(self, computed: int) -> bool:
+        """Whether a request that misses one token is filled up to the shape of a decode with drafts.
+
+        vLLM does so where the batch otherwise has only such decodes: nobody is in the middle of a prefill. Admissions
+        of the same step do not count.
+        """
+        k = self.speculation.k
+        return (
+            k > 0
+            and self.may_pad
+            and (self.any_running_scheduled or computed > 0)
+            and computed + k + 2 <= self.config.max_model_len
+        )
 
     def admit(self, request: RequestState, plan: Plan) -> None:
         """Take the blocks that the plan found, and run."""
@@ -358,81 +409,38 @@ class Scheduler:
             self.totals["swapped_in_blocks"] += request.host_blocks
             request.host_blocks = 0
         else:
-            hit_tokens = len(plan.hits) * self.config.block_size
+            hit_tokens = plan.hits.tokens
             request.num_computed = hit_tokens
+            request.junction = plan.hits.junction
             request.hit_tokens_all += hit_tokens
             if request.hit_tokens_first < 0:
                 request.hit_tokens_first = hit_tokens
             if request.num_preemptions:
                 self.totals["salvaged_tokens"] += hit_tokens
         self.ran_prefill |= request.num_computed < request.num_tokens - 1
-        self.take_slots(request, plan.tokens, plan.hits)
+        self.kv.take(request, request.num_computed, plan.tokens, plan.hits)
         self.waiting.remove(request)
         self.running.append(request)
         request.status = "running"
         if request.first_scheduled_us < 0:
             request.first_scheduled_us = now
         request.admission_wait_us = max(request.admission_wait_us, now - request.queued_us)
-        self._schedule_tokens(request, plan.tokens)
+        self._schedule_tokens(request, plan.tokens, plan.drafts)
+        if plan.drafts:
+            self.batch.padded.add(request)
 
     # --- Blocks ----------------------------------------------------------------------------------------------------
 
     def allocate_slots(self, request: RequestState, n: int) -> bool:
-        """Blocks for `n` more tokens of a running request: no gate, no watermark."""
-        if not self.fits(request, request.num_computed + n, []):
+        """Blocks for `n` more tokens of a running request: no gate, no watermark.
+
+        What its groups no longer need is given back first, even if it then does not fit.
+        """
+        self.kv.evict(request, request.num_computed - self.in_flight(request))
+        if not self.kv.fits(request, request.num_computed, n):
             return False
-        self.take_slots(request, n, [])
+        self.kv.take(request, request.num_computed, n)
         return True
-
-    def blocks_needed(self, request: RequestState, tokens: int, hits: list[Block]) -> int:
-        """New blocks, so that `tokens` fit in those it has, its hits, and the new ones."""
-        total = ceil_div(tokens, self.config.block_size)
-        return max(total - len(request.blocks) - len(hits), 0)
-
-    def fits(
-        self,
-        request: RequestState,
-        tokens: int,
-        hits: list[Block],
-        *,
-        gate: bool = False,
-        watermark: int = 0,
-        leaving: Sequence[Block] = (),
-    ) -> bool:
-        """Are there blocks for a request of `tokens` computed tokens (the gate asks it for all of its tokens)?
-
-        Hit blocks that nobody holds sit in the free list and are about to leave it, so they are not available for
-        others. `leaving` are blocks whose holder is about to give them back.
-        """
-        free = self.pool.num_free + sum(block.ref_count == 1 for block in leaving)
-        evict = sum(block.ref_count - (block in leaving) == 0 for block in hits)
-        if gate:
-            whole = self.blocks_needed(request, request.num_tokens, hits)
-            if whole + evict + watermark > free:
-                return False
-        return self.blocks_needed(request, tokens, hits) + evict + watermark <= free
-
-    def take_slots(self, request: RequestState, n: int, hits: list[Block]) -> None:
-        """Append hits and new blocks; hash at once what the tokens of this step will fill.
-
-        Hashed at schedule time, so that a later request of the same step can hit it.
-        """
-        end = request.num_computed + n
-        need = self.blocks_needed(request, end, hits)
-        for block in hits:
-            self.pool.share(block)
-        request.blocks += hits
-        request.num_cached_blocks += len(hits)
-        request.blocks += [self.pool.take() for _ in range(need)]
-        self.hash_blocks(request, min(end, request.num_tokens))
-
-    def hash_blocks(self, request: RequestState, tokens: int) -> None:
-        """Make the full blocks among the first `tokens` findable by their content."""
-        if self.config.enable_prefix_caching:
-            full = tokens // self.config.block_size
-            for b in range(request.num_cached_blocks, full):
-                self.pool.remember(request.blocks[b], request.identity(b, self.config.block_size))
-            request.num_cached_blocks = max(request.num_cached_blocks, full)
 
     # --- After schedule(), and the output --------------------------------------------------------------------------
 
@@ -441,8 +449,8 @@ class Scheduler:
         for request, n in batch.scheduled.items():
             length = self.length(request)
             computed = request.num_computed
-            if n == 1 and computed + 1 == length and computed >= request.prompt:
-                batch.decode_tokens += 1
+            if computed + 1 == length and computed >= request.prompt:
+                batch.decode_tokens += n
                 batch.context_tokens += computed
             else:
                 batch.prefill_tokens += n
@@ -453,22 +461,53 @@ class Scheduler:
             request.mid_prefill = request.num_computed < length
             if not request.mid_prefill:
                 batch.sampling.add(request)
+        batch.held_by_group = [
+            sum(len(request.tables[group.number].held()) for request in self.running) for group in self.kv.groups
+        ]
         batch.free_blocks = self.pool.num_free
         batch.held_blocks = self.pool.usable - self.pool.num_free
         batch.running = len(self.running)
         batch.waiting = len(self.waiting)
 
     def update_from_output(self, batch: Batch, now: int) -> list[RequestState]:
-        """Hand out one token to each request that sampled; free and return the finished ones, in scheduled order."""
+        """Hand out the tokens of each request that sampled; free and return the finished ones, in scheduled order."""
         finished: list[RequestState] = []
         for request in batch.scheduled:
             if request in batch.sampling:
-                request.receive_token(now)
+                drafts = batch.drafts.get(request, 0)
+                accepted = self.verify_drafts(batch, request, drafts)
+                delivered = self.deliver(request, accepted + 1, now)
+                request.num_computed -= drafts - accepted + (accepted + 1 - delivered)
+                self.kv.hash_blocks(request, request.num_computed)
                 if request.is_complete(self.config.max_model_len):
                     self.finish(request, now)
                     finished.append(request)
+        for request in batch.scheduled:
+            if request.status == "running":
+                known = request.num_tokens
+                request.drafts = 0 if request.mid_prefill else self.speculation.drafts(request.index, known)
         self.leave(finished)
         return finished
+
+    def verify_drafts(self, batch: Batch, request: RequestState, drafts: int) -> int:
+        """How many of its drafts are right, which is written down. Those that only fill up never are."""
+        if drafts == 0:
+            return 0
+        accepted = 0
+        if request not in batch.padded:
+            accepted = self.speculation.accepted(request.index, request.num_tokens, drafts)
+        batch.verified.append((request, drafts, accepted))
+        request.verified_drafts += drafts
+        request.accepted_drafts += accepted
+        self.totals["drafts"] += drafts
+        self.totals["accepted"] += accepted
+        return accepted
+
+    def deliver(self, request: RequestState, tokens: int, now: int) -> int:
+        """Hand out `tokens`, or as many as complete the request: how many that were."""
+        delivered = max(min(tokens, request.tokens_left(self.config.max_model_len)), 1)
+        request.receive_tokens(delivered, now)
+        return delivered
 
     def finish(self, request: RequestState, now: int) -> None:
         """Free its blocks right away; it leaves the queues after the whole batch (`leave`)."""
@@ -489,6 +528,7 @@ class Scheduler:
 
     def add_request(self, request: RequestState) -> None:
         request.status = "waiting"
+        request.tables = self.kv.empty_tables()
         request.queued_us = request.arrival_us
         self.waiting.push(request)
 
@@ -503,7 +543,7 @@ class Scheduler:
     def state(self) -> tuple[Any, ...]:
         """Everything that decides what the next step does, monotone totals excluded (for livelock detection)."""
         return (
-            [(r.index, r.num_computed, r.generated, r.mid_prefill) for r in self.running],
+            [(r.index, r.num_computed, r.generated, r.mid_prefill, r.drafts) for r in self.running],
             [(r.index, r.num_computed, r.generated, r.host_blocks, r.bypasses) for r in self.waiting],
             self.pool.free_order(),
             self.running_cap.state(),

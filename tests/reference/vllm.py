@@ -33,6 +33,8 @@ class RequestOutcome:
     prefix_hit_tokens: int
     scheduled_tokens: int
     admission_wait_us: int
+    verified_drafts: int
+    accepted_drafts: int
     status: str
     gaps_us: list[int]
 
@@ -47,6 +49,8 @@ class RequestOutcome:
             self.prefix_hit_tokens_first,
             self.prefix_hit_tokens,
             self.scheduled_tokens,
+            self.verified_drafts,
+            self.accepted_drafts,
         ]
 
 
@@ -119,6 +123,8 @@ def _outcome(r: RequestState) -> RequestOutcome:
         prefix_hit_tokens=r.hit_tokens_all,
         scheduled_tokens=r.scheduled_tokens,
         admission_wait_us=r.admission_wait_us,
+        verified_drafts=r.verified_drafts,
+        accepted_drafts=r.accepted_drafts,
         status=r.status,
         gaps_us=r.gaps_us,
     )
