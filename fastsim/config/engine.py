@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fastsim.config.engine_blis import BlisKnobs
 from fastsim.config.engine_rlt import RltKnobs
-from fastsim.config.model import Model, Natural, Pause, Positive, Share
+from fastsim.config.model import Model, Natural, Pause, Positive, Share, type_integer
 
 EngineName = Literal["vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "blis", "vllm-rlt"]
 Victim = Literal["tail", "priority", "least_computed", "most_computed", "least_generated", "most_blocks", "random"]
@@ -25,7 +25,7 @@ class EngineConfig(Model):
     # --- KV cache and batch ---
     num_gpu_blocks: Positive | None = None
     """KV blocks on the GPU, vLLM's null block included: under vLLM, usable are one fewer. Required."""
-    block_size: Positive = 16
+    block_size: Annotated[int, type_integer, Field(ge=1, le=2**20)] = 16
     """Tokens per KV block."""
     max_num_seqs: Positive = 256
     """Most requests running at once."""

@@ -93,6 +93,15 @@ def _own(here: str) -> list[RuleParts]:
             "have a rate",
         ),
     ]
+    turns = here + "sessions.turns"
+    out.append(
+        (
+            ("engine.name", turns),
+            lambda engine, turns: turns == 1 or engine.startswith("vllm-0"),
+            f"{turns} = {{1}}, but 1 was expected: engine.name = {{0}} has no prefixes that extend one another, as "
+            "conversations do",
+        )
+    )
     for name in shape:
         default = ClassArrivalConfig.model_fields[name].default
         out.append(

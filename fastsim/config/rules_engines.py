@@ -81,6 +81,8 @@ FAMILY_RULES: tuple[RuleParts, ...] = (
     _absent("blis", "workload.concurrency", None, "closed loop"),
     _absent("vllm-rlt", "workload.concurrency", None, "closed loop"),
     _absent("vllm-rlt", "workload.timeout_s", None, "timeouts"),
+    _absent("blis", "workload.sessions.turns", 1, "prefixes that extend one another, as conversations do"),
+    _absent("vllm-rlt", "workload.sessions.turns", 1, "prefixes that extend one another, as conversations do"),
     (
         ("engine.name", "engine.rlt.wavefront", "engine.rlt.layout"),
         lambda name, wavefront, layout: name != "vllm-rlt" or not wavefront or layout == "last_exited",

@@ -99,7 +99,7 @@ class MaxTokensConfig(Lengths):
 class PrefixConfig(Model):
     """Groups of requests that share the first tokens of their prompt."""
 
-    groups: Natural | None = None
+    groups: Annotated[int, type_integer, Field(ge=0, le=10**7)] | None = None
     """Number of groups. None: as in the trace, else no groups; 0: no groups."""
     tokens: Natural = 0
     """Tokens that a group shares."""

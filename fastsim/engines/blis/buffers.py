@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.arrays import checked, zeros
 from fastsim.engines.blis.heap import new_heap
 from fastsim.engines.blis.inputs import BlisWorkload
 from fastsim.engines.blis.state import GAP_COUNTS, BlisLog, Blocks, Int64Array, Lists, Requests, State, StepGaps, Tier
@@ -38,6 +39,7 @@ def new_state(wl: BlisWorkload, configs: npt.NDArray[Any], sizes: Sizes, log: Re
     if tiered:
         tables += int((prompt_blocks + output_blocks).sum(dtype=np.int64))
         keys += int(output_blocks.sum(dtype=np.int64)) + sizes.chains
+    checked(keys, "the blocks of all prompts", "raise engine.block_size, or offer fewer or shorter requests")
     longest = int((prompt_blocks + output_blocks).max(initial=1))
     nodes = int(configs["kv_cpu_blocks"].max(initial=0))
     blocks = dict.fromkeys(Blocks._fields, most_blocks) | {
@@ -76,7 +78,7 @@ def new_state(wl: BlisWorkload, configs: npt.NDArray[Any], sizes: Sizes, log: Re
 
 
 def _i64(size: int) -> Int64Array:
-    return np.empty(size, np.int64)
+    return zeros(size, np.int64)
 
 
 def _power_of_two(least: int) -> int:

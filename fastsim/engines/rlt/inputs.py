@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.arrays import checked
 from fastsim.engines.rlt.config import RltConfig
 from fastsim.errors import InputError
 from fastsim.workload.workload import Workload
@@ -137,6 +138,7 @@ def group_page_keys(
     The page with the last prompt token is never shared, nor one that reaches beyond the shared tokens.
     """
     pages = (prompt_tokens.astype(np.int64) - 1) // block_size
+    checked(int(pages.sum()), "the pages of all prompts", "raise engine.block_size, or offer fewer or shorter requests")
     common = np.where(prefix_group >= 0, np.minimum(prefix_tokens // block_size, pages), 0)
     start = np.concatenate([[0], np.cumsum(pages)]).astype(np.int64)
     place = np.arange(start[-1]) - np.repeat(start[:-1], pages)  # of the page in its prompt

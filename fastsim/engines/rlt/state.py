@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.arrays import checked, zeros
 from fastsim.engines.outputs import RequestLog, new_request_log
 from fastsim.engines.rlt.codes import NUM_STAGES
 from fastsim.engines.rlt.inputs import I64, RltWorkload
@@ -241,7 +242,7 @@ RLT_TOTALS_DTYPE = np.dtype(
 
 
 def _zeros(count: int) -> I64:
-    return np.zeros(max(count, 1), np.int64)
+    return zeros(max(count, 1), np.int64)
 
 
 def _links(queues: int, elements: int) -> Links:
@@ -259,6 +260,9 @@ def new_state(
 ) -> State:
     """Arrays for runs of `workload`: at most `num_tasks` wavefront ranges, `max_loops`, `num_pages` cacheable pages."""
     n = workload.num_requests
+    checked(num_tasks, "the ranges of all prompts", "raise engine.rlt.prefill_chunk_size")
+    # A page with an identity is one of a prompt's that somebody holds, or that the cache keeps
+    num_pages = min(num_pages, len(workload.page_keys) + workload.num_keys)
     return State(
         wl=workload,
         req=RequestState(*(_zeros(n) for _ in RequestState._fields)),

@@ -3,7 +3,7 @@
 from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.state import NONE
 
-NO_END = 2**31 - 1
+NO_END = 2**62
 """`clock_next_end` of an empty clock."""
 
 

@@ -6,18 +6,14 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.arrays import checked, zeros
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog, new_request_log
 from fastsim.engines.vllm.codes import PreemptionMode
 from fastsim.engines.vllm.gaps import GapLog, new_gap_log
 from fastsim.engines.vllm.recorder import Recorder
 from fastsim.engines.vllm.scalars import SCALARS_DTYPE
 from fastsim.engines.vllm.state import Blocks, Queues, Requests, Workload
-from fastsim.errors import InputError
 from fastsim.workload import Workload as Offered
-
-MAX_HELD_COPIES = 2**28
-"""Entries of the table of held shared blocks; beyond it a run would need gigabytes for that alone."""
-
 
 GAP_CAPACITY = 16_384
 """Segments and runs the log of gaps first has room for under `preemption_mode = "restart"`."""
@@ -56,7 +52,7 @@ class Memory(NamedTuple):
 def _zeros(fields: type[Any], sizes: dict[str, int], default: int) -> Any:
     """A NamedTuple of zeroed arrays, dtypes from its annotations."""
     dtypes = _dtypes(fields)  # type: ignore[arg-type]
-    return fields(**{name: np.zeros(sizes.get(name, default), dtypes[name]) for name in fields._fields})
+    return fields(**{name: zeros(sizes.get(name, default), dtypes[name]) for name in fields._fields})
 
 
 @cache
@@ -96,7 +92,7 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     Raises
     ------
     InputError
-        When the table of held shared blocks would not fit in memory.
+        When there is no memory for them, or the blocks that requests share are more than is supported.
     """
     num_requests = len(workload.prompt_tokens)
     cached = records[records["enable_prefix_caching"] != 0]
@@ -112,11 +108,12 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
         rows = min(num_requests, int(cached["max_num_seqs"].max())) + 1
     if row_blocks == 0:
         rows = 0
-    if rows * row_blocks > MAX_HELD_COPIES:
-        raise InputError(
-            f"engine: {rows} running requests with shared prefixes of up to {row_blocks} blocks need a table of "
-            f"{rows * row_blocks} entries, but at most {MAX_HELD_COPIES} are supported; lower engine.max_num_seqs"
-        )
+    held_copies = checked(
+        rows * row_blocks,
+        f"the shared prefixes of up to {row_blocks:,} blocks of {rows:,} running requests",
+        "lower engine.max_num_seqs",
+    )
+    checked(slots, "the blocks of all shared prefixes", "raise engine.block_size, or share fewer tokens")
     lanes = int(records["block_size"].max()) + 1
     queue_sizes = {"lane_head": lanes, "lane_tail": lanes, "lane_size": lanes}
     queue_sizes["cap_window"] = 2 * (int(records["feedback_window"].max()) + 1)
@@ -125,7 +122,7 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     queue_sizes["door_window"] = 2 * (int(records["backpressure_window"].max()) + 1)
     groups = len(ends)
     block_sizes = {"first_copy": slots, "last_copy": slots, "group_slot": groups, "group_first_block": groups}
-    block_sizes |= {"held_copies": rows * row_blocks, "free_rows": rows}
+    block_sizes |= {"held_copies": held_copies, "free_rows": rows}
     restarts = (records["preemption_mode"] == PreemptionMode.RESTART).any()
     gap_capacity = GAP_CAPACITY + 2 * num_requests if restarts else 1
     scalars = np.zeros(1, SCALARS_DTYPE)

@@ -9,6 +9,9 @@ from fastsim.engines.vllm.lanes import materialise, samples_in_flight, take_ende
 from fastsim.engines.vllm.preemption import ALL_VISITED, add_scheduled, count_scheduled, preempt_request, select_victim
 from fastsim.engines.vllm.state import NONE
 
+LATEST_CLOCK = 2**30
+"""A clock that shows more is set back, so that what a request has computed, less the clock, fits in an int32."""
+
 
 @inlined
 def schedule_step(s):
@@ -88,6 +91,10 @@ def choose_clock(s):
     """
     if not s.cfg["fast_forward"]:
         return
+    if s.st["clock"] > LATEST_CLOCK:
+        materialise(s, NONE)
+        s.st["clock"] = 0
+        s.st["due_lane"] = 0
     budget = s.st["token_budget"]
     decoders = s.st["clocked"]
     explicit = s.cfg["block_size"]

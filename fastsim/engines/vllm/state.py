@@ -90,7 +90,7 @@ class Requests(NamedTuple):
     lane_next, lane_prev   int32    index     neighbours in the lane, in admission order
     run_next, run_prev     int32    index     neighbours in `running`; of a waiting request: in the queue
     admission_number       int64              position in `running` is by this
-    end_clock              int32    steps     value of D in whose step it completes
+    end_clock              int64    steps     value of D in whose step it completes
     clock_slot             int32    index     place in the dense clock arrays
     queue_key              float64            heap order: (queue_key, arrival, index)
     in_heap                int8     bool      waits in the heap, not in the list
@@ -127,7 +127,7 @@ class Requests(NamedTuple):
     run_next: Int32Array
     run_prev: Int32Array
     admission_number: Int64Array
-    end_clock: Int32Array
+    end_clock: Int64Array
     clock_slot: Int32Array
     queue_key: FloatArray
     in_heap: npt.NDArray[np.int8]
