@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastsim.analysis.beside.blis_metrics import COLUMN_OF, lay_beside, read_blis_metrics
+from fastsim.analysis.beside.blis_metrics import COLUMN_OF, blis_rows, read_blis_metrics
 from fastsim.cli import main
 from fastsim.metrics import COLUMNS
 
@@ -66,7 +66,7 @@ def test_a_recorded_run_is_the_same_in_every_metric(tmp_path: Path, capsys: pyte
     assert rows["preemption_count"] == {
         "metric": "preemption_count",
         "column": "preemptions",
-        "blis": 150,
+        "measured": 150,
         "fastsim": figures["preemptions"],
         "relative": (figures["preemptions"] - 150) / 150,
     }
@@ -87,10 +87,10 @@ def test_shapes_of_the_object(tmp_path: Path) -> None:
     path.write_text(json.dumps(one))
     found = read_blis_metrics(path)
     assert found == {name: value for name, value in one.items() if name != "instance_id"}
-    row, *_ = lay_beside(found, {"completed": 0})
+    row, *_ = blis_rows(found, {"completed": 0})
     assert (row.relative, row.same) == (-1.0, False)
-    assert lay_beside(found, {"preemptions": 3})[0].relative is None
-    assert lay_beside(found, {"preemptions": 0})[0].same
+    assert blis_rows(found, {"preemptions": 3})[0].relative is None
+    assert blis_rows(found, {"preemptions": 0})[0].same
 
 
 def test_faults(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from fastsim.cli import options
 if TYPE_CHECKING:
     from fastsim.analysis.calibrate.aggregate import AggregateCalibration
     from fastsim.analysis.calibrate.calibrate import Calibration
+    from fastsim.analysis.calibrate.run import MeasuredRun
 
 
 def command(
@@ -17,12 +18,16 @@ def command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="A file of measured requests, a folder with requests.jsonl, or results of several rates "
-            "(vllm bench serve --save-result) that hold only means and percentiles.",
+            help="A file of measured requests, a folder with requests.jsonl, or results that hold only means and "
+            "percentiles: vllm bench serve and sweep, SGLang's bench_serving, AIPerf, inference-perf, guidellm.",
         ),
     ],
     sets: options.Sets = None,
     vllm_version: options.VllmVersion = None,
+    from_log: Annotated[
+        Path | None,
+        typer.Option("--from-log", metavar="FILE", help="vLLM's log: num_gpu_blocks and max_model_len are taken."),
+    ] = None,
     train_fraction: Annotated[
         float, typer.Option("--train-fraction", metavar="F", help="Fit the first share F of requests, judge the rest.")
     ] = 1.0,
@@ -57,25 +62,28 @@ def command(
     The engine's settings come from the run's meta.json and --set. Requests after the first share F are simulated
     too, but their times are only compared.
     """
-    from fastsim.analysis.calibrate.aggregate_run import is_aggregate
     from fastsim.analysis.calibrate.calibrate import calibrate
     from fastsim.analysis.calibrate.report import requests_table, write_chart, write_toml
+    from fastsim.analysis.calibrate.run import read_run
+    from fastsim.analysis.measured.read import is_summary
     from fastsim.errors import InputError
 
     if (bootstrap or 0) < 0 or seed < 0:
         raise InputError(f"--bootstrap {bootstrap} and --seed {seed}, but integers of at least 0 were expected")
-    if is_aggregate(runs):
+    settings = [*_logged(from_log, sets or []), *options.with_version(sets, vllm_version)]
+    if is_summary(runs):
         if train_fraction != 1.0 or chart is not None or requests is not None or format_name is not None:
             raise InputError(
                 f"{runs[0]}: a result without per-request times, but those were expected with --train-fraction, "
                 "--chart, --requests or --format (vllm bench serve --save-detailed stores them)"
             )
-        _fit_levels(runs, sets or [], model, gpu, fit_blocks, bootstrap, seed, out, as_json)
+        _fit_levels(runs, settings, model, gpu, fit_blocks, bootstrap, seed, out, as_json)
         return
+    run = read_run(runs[0], settings, format=format_name)
+    if not as_json:
+        typer.echo(_understood(run) + "\n")
     found = calibrate(
-        runs[0],
-        options.with_version(sets, vllm_version),
-        format=format_name,
+        run,
         train_fraction=train_fraction,
         model=model,
         gpu=gpu,
@@ -102,6 +110,51 @@ def command(
         typer.echo(f"\nWritten to {out}: use it with extends = {str(out)!r} in a spec.")
 
 
+def _logged(log: Path | None, sets: list[str]) -> list[str]:
+    """What vLLM's log says of the pool, as settings; those given come behind it and win."""
+    if log is None:
+        return []
+    from fastsim.analysis.measured.engine_log import pool_blocks
+    from fastsim.analysis.measured.read import read_results
+    from fastsim.config import Config, load_spec
+    from fastsim.config.derived import with_values
+    from fastsim.errors import InputError
+
+    result = read_results([log])[0]
+    blocks = pool_blocks(result, with_values(Config(), load_spec(None, sets).settings).engine.block_size)
+    if blocks is None:
+        raise InputError(
+            f"--from-log {log}: does not say how large the KV cache is, but 'GPU KV cache size' was expected"
+        )
+    length = result.engine.get("engine.max_model_len")
+    return [f"engine.num_gpu_blocks={blocks}", *([f"engine.max_model_len={length}"] if length else [])]
+
+
+def _understood(run: "MeasuredRun") -> str:
+    """What was read of a run, before anything is fitted to it."""
+    import numpy as np
+
+    from fastsim.cli.tables import number, table
+
+    workload, engine = run.workload, run.config.engine
+    ttft, e2e = (float(np.nanmean(times)) / 1e6 for times in (run.ttft_us, run.e2e_us))
+    pool = "not given: fitted" if engine.num_gpu_blocks is None else f"{engine.num_gpu_blocks:,} of {engine.block_size}"
+    rows = [
+        ["requests", f"{workload.num_requests:,} over {number(float(np.ptp(workload.arrival_us)) / 1e6)} s"],
+        ["tokens, mean", f"prompt {number(workload.mean_prompt_tokens)}, output {number(workload.mean_output_tokens)}"],
+        [
+            "measured, mean",
+            f"TTFT {number(ttft)} s, E2E {number(e2e)} s, by {'the engine' if run.engine_clock else 'the client'}",
+        ],
+        [
+            "engine",
+            f"{engine.name}, max_num_seqs {engine.max_num_seqs}, {engine.max_num_batched_tokens} batched tokens",
+        ],
+        ["KV blocks", pool],
+    ]
+    return table([f"understood of {run.source}", ""], rows, left=2)
+
+
 def _fit_levels(
     runs: list[Path],
     sets: list[str],
@@ -115,10 +168,15 @@ def _fit_levels(
 ) -> None:
     """Fit to results that hold only means and percentiles."""
     from fastsim.analysis.calibrate.aggregate import calibrate_levels
+    from fastsim.analysis.calibrate.aggregate_run import read_levels
     from fastsim.analysis.calibrate.report import write_toml
+    from fastsim.cli.measured import results_text
 
     refits = 12 if bootstrap is None else bootstrap
-    found = calibrate_levels(runs, sets, model=model, gpu=gpu, fit_blocks=fit_blocks, bootstrap=refits, seed=seed)
+    levels = read_levels(runs, sets)
+    if not as_json:
+        typer.echo(results_text(list(levels.results)) + "\n")
+    found = calibrate_levels(levels, sets, model=model, gpu=gpu, fit_blocks=fit_blocks, bootstrap=refits, seed=seed)
     if out is not None:
         write_toml(found, out)
     if as_json:

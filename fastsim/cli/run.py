@@ -37,7 +37,9 @@ def command(
     ] = None,
     beside: Annotated[
         Path | None,
-        typer.Option("--beside", metavar="METRICS.json", help="Lay BLIS's metrics beside it."),
+        typer.Option(
+            "--beside", metavar="FILE", help="What was measured: a benchmark's result, log, /metrics, BLIS's."
+        ),
     ] = None,
     fast_forward: Annotated[
         bool, typer.Option("--fast-forward/--no-fast-forward", help="Skip steps in which nothing is decided.")
@@ -74,9 +76,9 @@ def command(
     if model is not None and config_id is None:
         note_default_load(source, settings)
     if beside is not None:
-        from fastsim.analysis.beside.blis_metrics import lay_beside, read_blis_metrics
+        from fastsim.analysis.beside.rows import read_beside
 
-        theirs = read_blis_metrics(beside)
+        title, rows_beside = read_beside(beside, config)
 
     from fastsim.simulation import simulate
     from fastsim.workload import build_workload
@@ -101,7 +103,7 @@ def command(
         if beside is not None:
             from fastsim.cli.beside import beside_objects
 
-            figures["beside"] = beside_objects(lay_beside(theirs, result.metrics))
+            figures["beside"] = beside_objects(rows_beside(result.metrics))
         typer.echo(json.dumps(figures | {"kernel_ms": result.kernel_ms}))
         return 0
 
@@ -120,7 +122,7 @@ def command(
     if beside is not None:
         from fastsim.cli.beside import beside_text
 
-        text = f"{beside_text(lay_beside(theirs, result.metrics), config.engine.name, beside)}\n\n{text}"
+        text = f"{beside_text(rows_beside(result.metrics), config.engine.name, beside, title)}\n\n{text}"
     typer.echo(text)
     return 0
 

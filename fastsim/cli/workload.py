@@ -41,8 +41,12 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Rows, span, rate over time, lengths, shared prefixes, and what was unusable and why."""
+    from fastsim.analysis.measured.read import is_summary
     from fastsim.workload.describe import describe
 
+    if format_name is None and trace.exists() and is_summary([trace]):
+        _show_results(trace, as_json)
+        return
     workload = _read(trace, format_name, start_s, end_s, sample, None, sets)
     figures = describe(workload)
     report = workload.report
@@ -133,6 +137,26 @@ def _read(
     settings = [f"workload.{name}={value}" for name, value in given.items() if value is not None]
     base = load_spec(None, [*(sets or []), *settings, f"workload.trace={trace}"]).base
     return build_workload(base.workload)
+
+
+def _show_results(path: Path, as_json: bool) -> None:
+    """Say what a summary of measurements holds: it has no requests, but what was sent and what came out."""
+    from dataclasses import asdict
+
+    from fastsim.analysis.measured.read import read_results
+    from fastsim.cli.measured import figures_text, results_text
+
+    results = read_results([path])
+    if as_json:
+        import json
+
+        rows = [
+            asdict(result) | {"pairs": None, "prompt": result.prompt.mean, "output": result.output.mean}
+            for result in results
+        ]
+        typer.echo(json.dumps({"results": rows}))
+        return
+    typer.echo(results_text(results) + "\n\n" + figures_text(results))
 
 
 def _at_rate(workload: "Workload", rate: float) -> "Workload":

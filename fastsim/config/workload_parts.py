@@ -20,6 +20,7 @@ TraceFormat = Literal[
     "vllm-bench",
     "guidellm",
     "inference-perf",
+    "named",
     "servegen",
 ]
 MaxTokensDist = Literal["constant", "uniform", "normal", "lognormal", "empirical", "factor"]

@@ -207,12 +207,15 @@ def detect_format(path: Path) -> Format:
         When none does; the sentence names the missing columns of the closest one.
     """
     from fastsim.workload.readers import FORMATS  # here: the readers need polars, which a run without a trace does not
+    from fastsim.workload.readers.summaries import summary_sentence
 
     head = read_head(path)
     for known in FORMATS:
         if known.detect(head):
             check_columns(head, known)
             return known
+    if (sentence := summary_sentence(path, head)) is not None:
+        raise InputError(sentence)
     if path.is_dir():
         raise InputError(
             f"{path}: a folder, which cannot be read as a trace, but a file was expected, or a folder of ServeGen's "

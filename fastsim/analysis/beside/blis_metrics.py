@@ -38,24 +38,33 @@ _PRINTED = re.compile(r"^=== Simulation Metrics ===\s*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Beside:
-    """One metric of BLIS's with the figure that fastsim has for it, and where that comes from."""
+    """One metric that another measured, with the figure that fastsim has for it, and where that comes from."""
 
     metric: str
     column: str
-    blis: float
+    measured: float
     fastsim: float | None
 
     @property
     def relative(self) -> float | None:
-        """Difference of fastsim's figure to BLIS's as a share of BLIS's; None where there is no such share."""
-        if self.fastsim is None or (self.blis == 0 and self.fastsim != 0):
+        """Difference of fastsim's figure to the measured one as a share of that; None where there is no such share."""
+        if self.fastsim is None or (self.measured == 0 and self.fastsim != 0):
             return None
-        return 0.0 if self.fastsim == self.blis else (self.fastsim - self.blis) / self.blis
+        return 0.0 if self.fastsim == self.measured else (self.fastsim - self.measured) / self.measured
 
     @property
     def same(self) -> bool:
         """Whether the two figures are one."""
         return self.relative is not None and abs(self.relative) <= SAME
+
+
+def is_blis_metrics(path: Path) -> bool:
+    """Whether a file is BLIS's metrics object, or what BLIS printed."""
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError:
+        return False
+    return _PRINTED.search(text) is not None or ('"responses_per_sec"' in text and '"preemption_count"' in text)
 
 
 def read_blis_metrics(path: Path) -> dict[str, float]:
@@ -104,7 +113,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def lay_beside(blis: Mapping[str, float], metrics: Mapping[str, Any]) -> list[Beside]:
+def blis_rows(blis: Mapping[str, float], metrics: Mapping[str, Any]) -> list[Beside]:
     """Every metric of BLIS's for which a run has a figure, in BLIS's order.
 
     Parameters

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.analysis.calibrate.aggregate_fit import AggregateLoss, Figures, named
-from fastsim.analysis.calibrate.aggregate_run import THROUGHPUT, Level, Levels, read_levels
+from fastsim.analysis.calibrate.aggregate_run import Level, Levels, read_levels
 from fastsim.analysis.calibrate.bootstrap import untold
 from fastsim.analysis.calibrate.fit import best_of_several, descend, minimise
 from fastsim.analysis.calibrate.prior import (
@@ -29,6 +29,7 @@ from fastsim.analysis.calibrate.prior import (
     preset_of,
     proportions,
 )
+from fastsim.analysis.measured.result import THROUGHPUT
 from fastsim.config import Config, check_rules
 from fastsim.config.derived import with_values
 from fastsim.errors import InputError
@@ -137,9 +138,12 @@ def calibrate_levels(
     config = levels.config
     notes = [*levels.notes, f"weakly pulled to {why}"]
     if config.engine.num_gpu_blocks is None and preset is not None:
-        config = with_values(config, {"engine.num_gpu_blocks": preset.num_gpu_blocks})
+        pool = {"engine.num_gpu_blocks": preset.num_gpu_blocks}
+        config = with_values(config, pool)
+        levels = replace(levels, levels=tuple(_with_pool(level, pool) for level in levels.levels))
         notes.append(f"engine.num_gpu_blocks is not given: {preset.num_gpu_blocks:,} as estimated from data sheets")
-    check_rules(config, levels.levels[0].source)
+    for level in levels.levels:
+        check_rules(level.config, level.source)
     centre = [getattr(preset, name) for name in COEFFICIENTS] if preset is not None else _proportions(levels)
     names, spread = [*COEFFICIENTS, FRONTEND], [*(ROOFLINE_SPREAD if preset else PROPORTIONS_SPREAD), 1.5]
     centre.append(FRONTEND_US)
@@ -210,6 +214,13 @@ def _bootstrap(
     low, high = np.exp(np.percentile(np.array(sample), [5, 95], axis=0))
     intervals = {name: (float(low[k]), float(high[k])) for k, name in enumerate(prior.names)}
     return intervals, list(untold(prior, np.array(sample)))
+
+
+def _with_pool(level: Level, pool: dict[str, int]) -> Level:
+    """The level with the pool, unless its file states one."""
+    if level.config.engine.num_gpu_blocks is not None:
+        return level
+    return replace(level, config=with_values(level.config, pool))
 
 
 def _proportions(levels: Levels) -> list[float]:

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.analysis.calibrate.aggregate_run import THROUGHPUT, Level, Levels
+from fastsim.analysis.calibrate.aggregate_run import Level, Levels
 from fastsim.analysis.calibrate.prior import BLOCKS, FRONTEND, Prior
+from fastsim.analysis.measured.result import THROUGHPUT
 from fastsim.config import Config
 from fastsim.metrics import FLOAT_COLUMNS
 from fastsim.records import record_of
@@ -30,24 +31,26 @@ class Figures:
 
     def __init__(self, levels: Levels, config: Config, prior: Prior, seed: int, seeds: int = SEEDS) -> None:
         self.levels = levels
-        self._config = config
         self._prior = prior
         self.count = 0
-        self._records = record_of(config)
+        self._records = [record_of(level.config) for level in levels.levels]
         self._most_blocks = 4 * int(config.engine.num_gpu_blocks or 0)
         self._seeds = seeds
         self._sessions = [[self._session(level, seed + k) for k in range(seeds)] for level in levels.levels]
         compile_kernels()
 
     def _session(self, level: Level, seed: int) -> Session:
-        largest = record_of(self._config)
+        largest = record_of(level.config)
         if BLOCKS in self._prior.names:
             largest.engine["num_gpu_blocks"] = self._most_blocks
         return Session(level.workload(seed), largest)
 
     def redrawn(self, parameters: Floats, seed: int) -> list[Floats]:
         """The figures of one new draw of every result: what measuring again would give."""
-        return [self._mean([self._session(level, seed)], level, parameters) for level in self.levels.levels]
+        return [
+            self._mean([self._session(level, seed)], index, parameters)
+            for index, level in enumerate(self.levels.levels)
+        ]
 
     @staticmethod
     def columns(level: Level) -> list[str]:
@@ -56,13 +59,11 @@ class Figures:
 
     def __call__(self, parameters: Floats) -> list[Floats]:
         """Log figures of each result."""
-        return [
-            self._mean(sessions, level, parameters)
-            for level, sessions in zip(self.levels.levels, self._sessions, strict=True)
-        ]
+        return [self._mean(sessions, index, parameters) for index, sessions in enumerate(self._sessions)]
 
-    def _mean(self, sessions: list[Session], level: Level, parameters: Floats) -> Floats:
-        engine, params = self._records.engine, self._records.params
+    def _mean(self, sessions: list[Session], index: int, parameters: Floats) -> Floats:
+        level, records = self.levels.levels[index], self._records[index]
+        engine, params = records.engine, records.params
         for name, value in zip(self._prior.names, parameters.tolist(), strict=True):
             if name == FRONTEND:
                 params["frontend_us"] = round(value)
@@ -72,7 +73,7 @@ class Figures:
                 engine[name] = max(value, 1.0) if name == "b0_us" else value
         places = [FLOAT_COLUMNS.index(name) for name in self.columns(level)]
         with np.errstate(divide="ignore", invalid="ignore"):
-            rows = [np.log(session.run(self._records).floats[0, places]) for session in sessions]
+            rows = [np.log(session.run(records).floats[0, places]) for session in sessions]
         self.count += len(sessions)
         return np.asarray(np.mean(rows, axis=0), np.float64)
 

@@ -1,25 +1,23 @@
-"""Results that hold only means and percentiles, one a request rate: what was sent, and what came out."""
+"""Results that hold only means and percentiles, one a load, as a calibration takes them: a recipe and its figures."""
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastsim.analysis.measured.read import read_results
+from fastsim.analysis.measured.result import THROUGHPUT, Lengths, Result
 from fastsim.config import Config, WorkloadConfig, load_spec
 from fastsim.config.derived import with_values
 from fastsim.errors import InputError
+from fastsim.metrics import FLOAT_COLUMNS
 from fastsim.workload import Workload, build_workload
 from fastsim.workload.workload import Int32Array
 
-METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
-"""Names in the results of `vllm bench serve`, and in the columns here."""
-STATISTICS = {"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
-THROUGHPUT = "request_throughput_req_per_s"
-LENGTHS = ("input_lens", "output_lens")
+FITTED = ("ttft", "tpot", "itl", "e2e")
+"""Latencies whose figures are fitted, beside the throughput."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,18 @@ class Level:
         Prompt and output tokens of each request where they were recorded, int32 arrays; else None.
     figures
         What was measured, by result column: times in ms, and the throughput.
+    config
+        The settings under which it was measured: those given, and those that the file itself states.
+    load
+        How requests were sent, in words.
     """
 
     source: str
     recipe: WorkloadConfig
     lengths: tuple[Int32Array, Int32Array] | None
     figures: dict[str, float]
+    config: Config
+    load: str
 
     def workload(self, seed: int) -> Workload:
         """Its requests, drawn anew for each seed."""
@@ -49,14 +53,6 @@ class Level:
         if self.lengths is None:
             return drawn
         return Workload.from_arrays(drawn.arrival_us, *self.lengths, concurrency=drawn.concurrency)
-
-    @property
-    def load(self) -> str:
-        """Its load in words."""
-        if self.recipe.concurrency is not None:
-            return f"{self.recipe.concurrency} clients"
-        kind = self.recipe.arrival.kind
-        return "all at once" if kind == "all_at_once" else f"{self.recipe.arrival.rate_per_s:g}/s"
 
 
 @dataclass(frozen=True)
@@ -67,145 +63,124 @@ class Levels:
     levels: tuple[Level, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
-
-
-def result_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The JSON files of the arguments, those of a folder in order of their names."""
-    found: list[Path] = []
-    for each in map(Path, paths):
-        found += sorted(each.glob("*.json")) if each.is_dir() else [each]
-    return found
-
-
-def is_aggregate(paths: Sequence[str | Path]) -> bool:
-    """Whether the arguments are results without per-request times: several files, or one that has only percentiles."""
-    first = Path(paths[0])
-    if len(paths) == 1 and first.is_dir():
-        return not (first / "requests.jsonl").is_file() and bool(result_files(paths))
-    if len(paths) > 1:
-        return True
-    document = _read(first) if first.suffix == ".json" and first.is_file() else None
-    return document is not None and _has_figures(document) and not document.get("ttfts")
+    results: tuple[Result, ...] = ()
 
 
 def read_levels(paths: Sequence[str | Path], sets: Sequence[str] = ()) -> Levels:
-    """Read results of `vllm bench serve --save-result`, one file a rate.
+    """Read results of one server, one a load.
 
     Parameters
     ----------
     paths
-        Files, or a folder of them.
+        Files, or a folder of them (`read_results`).
     sets
-        `key=value` settings of the engine that served them, and of lengths that results do not record
-        (`workload.prompt.dist`, ...).
+        `key=value` settings of the engine that served them, and of what results do not record
+        (`workload.prompt.dist`, ...); they win over what a file states.
 
     Raises
     ------
     InputError
-        When a file is no such result, or a setting is wrong.
+        When a file is no such result, does not say what was sent, or a setting is wrong.
     """
-    files = result_files(paths)
-    if not files:
-        raise InputError(f"{paths[0]}: has no *.json, but results of vllm bench serve were expected, one a rate")
-    config = with_values(Config(), load_spec(None, sets).settings)
+    results = read_results(paths)
+    given = load_spec(None, sets).settings
+    config = with_values(Config(), given)
     if not config.engine.is_vllm:
         raise InputError(
             f"engine.name = {config.engine.name!r}, but one of vLLM's engines was expected for calibration"
         )
-    notes: dict[str, None] = {}
-    levels = []
-    models = set()
-    for file in files:
-        document = _read(file)
-        if document is None or not _has_figures(document):
-            raise InputError(
-                f"{file}: has no mean_ttft_ms, but a result of vllm bench serve --save-result was expected"
-            )
-        levels.append(_level(file, document, config.workload, notes))
-        models.add(str(document.get("model_id", "")))
+    notes: dict[str, None] = dict.fromkeys(note for result in results for note in result.notes)
+    levels = [_level(result, config, given, notes) for result in results]
+    models = {result.provenance.get("model", "") for result in results}
     if len(models) > 1:
         raise InputError(f"results of {', '.join(sorted(models))}, but those of one model were expected")
+    if any("SGLang" in result.tool for result in results):
+        notes["an SGLang server is simulated by vLLM's rules here: its coefficients take in what differs"] = None
     name = models.pop()
     longest = max(_longest(level) for level in levels)
     if longest > config.engine.max_model_len:
-        config = with_values(config, {"engine.max_model_len": longest})
+        longer = {"engine.max_model_len": longest}
+        config = with_values(config, longer)
+        levels = [replace(level, config=with_values(level.config, longer)) for level in levels]
         notes[f"engine.max_model_len is not given: taken as the longest request, {longest}"] = None
-    return Levels(config, tuple(levels), {"model": name} if name else {}, tuple(notes))
+    return Levels(config, tuple(levels), {"model": name} if name else {}, tuple(notes), tuple(results))
 
 
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}), but a result was expected") from None
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _has_figures(document: Mapping[str, Any]) -> bool:
-    return "mean_ttft_ms" in document and "completed" in document
-
-
-def _level(file: Path, document: Mapping[str, Any], given: WorkloadConfig, notes: dict[str, None]) -> Level:
-    completed = _number(file, document, "completed")
-    if completed < 1:
-        raise InputError(f"{file}: completed = {completed:g}, but at least 1 request was expected")
-    count = int(_number(file, document, "num_prompts")) if "num_prompts" in document else int(completed)
-    if count > completed:
-        notes[f"{file.name}: {count - int(completed)} of {count} requests failed: simulated are those completed"] = None
-        count = int(completed)
-    lists = [document.get(name) for name in LENGTHS]
-    lengths = None
-    if all(isinstance(each, list) and len(each) == count for each in lists):
-        lengths = tuple(np.maximum(np.asarray(each, np.int64), 1).astype(np.int32) for each in lists)
-    values: dict[str, Any] = {"workload.num_requests": count} | _arrivals(file, document, notes)
-    for name, key in (("prompt", "total_input_tokens"), ("output", "total_output_tokens")):
-        if getattr(given, name).dist is None:
-            mean = _number(file, document, key) / completed
-            values |= {f"workload.{name}.dist": "constant", f"workload.{name}.mean": max(mean, 1.0)}
-            if lengths is None:
-                notes[
-                    f"{name} lengths are not recorded: all are taken as their mean, unless workload.{name}.dist says "
-                    "otherwise"
-                ] = None
-    figures = {THROUGHPUT: _number(file, document, "request_throughput")} if "request_throughput" in document else {}
-    for theirs, ours in METRICS.items():
-        for statistic, column in STATISTICS.items():
-            value = document.get(f"{statistic}_{theirs}_ms")
-            if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
-                name = f"{ours}_mean_ms" if ours == "itl" else f"{ours}_served_mean_ms"
-                figures[name if column == "mean" else f"{ours}_{column}_ms"] = float(value)
-    recipe = with_values(Config(workload=given), values).workload
-    return Level(file.name, recipe, (lengths[0], lengths[1]) if lengths else None, figures)
-
-
-def _arrivals(file: Path, document: Mapping[str, Any], notes: dict[str, None]) -> dict[str, Any]:
-    """How requests were sent: at a rate, all at once, or by a number of clients."""
-    rate, clients = document.get("request_rate"), document.get("max_concurrency")
-    if rate in ("inf", math.inf, None):
-        if clients is None:
-            return {"workload.arrival.kind": "all_at_once"}
-        return {"workload.concurrency": int(_number(file, document, "max_concurrency"))}
-    if clients is not None:
-        notes["max_concurrency is left out where a rate is given: requests are simulated as they would have come"] = (
-            None
+def _level(result: Result, config: Config, given: dict[str, Any], notes: dict[str, None]) -> Level:
+    if not any(_is_fitted(name) and name != THROUGHPUT for name in result.figures):
+        raise InputError(_no_times(result))
+    stated = {key: value for key, value in result.engine.items() if key not in given}
+    missing = {key: what for key, what in result.missing.items() if not any(_same(key, each) for each in given)}
+    if "workload" in missing:
+        raise InputError(
+            f"{result.source}: {result.tool} does not say {missing['workload']}; run --beside lays it beside a simulation"
         )
-    shape = document.get("burstiness") or 1.0
-    values = {"workload.arrival.rate_per_s": _number(file, document, "request_rate")}
-    if shape == 1.0:
-        return values | {"workload.arrival.kind": "poisson"}
-    cv = _number(file, document, "burstiness") ** -0.5
-    return values | {"workload.arrival.kind": "gamma", "workload.arrival.cv": min(max(cv, 0.01), 100.0)}
+    if missing:
+        raise InputError(f"{result.source}: does not say {next(iter(missing.values()))}; that was expected (--set)")
+    own = config.workload
+    count = int(result.load["workload.num_requests"])
+    values = {key: value for key, value in result.load.items() if key not in given}
+    lengths = result.pairs
+    drawn: list[Int32Array | None] = []
+    for seed, (name, each) in enumerate((("prompt", result.prompt), ("output", result.output))):
+        declared = getattr(own, name).dist is not None
+        drawn.append(None if declared else each.drawn(count, seed))
+        if not declared and lengths is None:
+            values |= _constant(result, name, each, notes, spread=drawn[-1] is not None)
+        elif not declared:
+            values |= {f"workload.{name}.dist": "constant", f"workload.{name}.mean": 1.0}
+    if lengths is None and drawn[0] is not None and drawn[1] is not None:
+        lengths = (drawn[0], drawn[1])
+        notes["lengths are drawn from their recorded percentiles, prompts and outputs apart"] = None
+    figures = {name: value for name, value in result.figures.items() if _is_fitted(name)}
+    return Level(
+        source=result.source,
+        recipe=with_values(Config(workload=own), values).workload,
+        lengths=lengths,
+        figures=figures,
+        config=with_values(config, stated) if stated else config,
+        load=result.load_in_words,
+    )
 
 
-def _number(file: Path, document: Mapping[str, Any], key: str) -> float:
-    value = document.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise InputError(f"{file}: {key} = {value!r}, but a number of at least 0 was expected")
-    if value == 0 and key in ("request_rate", "burstiness", "max_concurrency"):
-        raise InputError(f"{file}: {key} = 0, but a number above 0 was expected")
-    return float(value)
+def _no_times(result: Result) -> str:
+    """Why nothing can be fitted, and what to do about it."""
+    expected = "means or percentiles of TTFT, TPOT, ITL or E2E were expected"
+    if result.tool == "guidellm":
+        return (
+            f"{result.source}: stores no requests and no times, but {expected}: guidellm stores every request without "
+            "--sample-requests"
+        )
+    if "workload" in result.missing:
+        return (
+            f"{result.source}: {result.tool} does not hold times to fit, but {expected}; --from-log takes a log's pool "
+            "for another run"
+        )
+    return f"{result.source}: has no times to fit, but {expected}"
+
+
+def _same(key: str, given: str) -> bool:
+    """Whether a given key answers a missing one: arrivals may be given in several ways."""
+    arrivals = ("workload.arrival.", "workload.concurrency", "workload.trace")
+    return key == given or (key.startswith(arrivals[0]) and given.startswith(arrivals))
+
+
+def _constant(result: Result, name: str, lengths: Lengths, notes: dict[str, None], *, spread: bool) -> dict[str, Any]:
+    """Lengths that are all alike, as the mean is all that is known."""
+    if lengths.mean is None:
+        raise InputError(
+            f"{result.source}: does not say how long {name}s were, but workload.{name}.dist and workload.{name}.mean "
+            "were expected then (--set KEY=VALUE)"
+        )
+    if not spread:
+        notes[
+            f"{name} lengths are not recorded: all are taken as their mean, unless workload.{name}.dist says otherwise"
+        ] = None
+    return {f"workload.{name}.dist": "constant", f"workload.{name}.mean": max(lengths.mean, 1.0)}
+
+
+def _is_fitted(column: str) -> bool:
+    return column == THROUGHPUT or (column.partition("_")[0] in FITTED and column in FLOAT_COLUMNS)
 
 
 def _longest(level: Level) -> int:

@@ -8,6 +8,7 @@ from fastsim.workload.readers import (
     inference_perf,
     llmservingsim,
     mooncake,
+    named,
     plain,
     servegen,
     vidur,
@@ -29,5 +30,6 @@ FORMATS: tuple[Format, ...] = (
     vllm_bench.FORMAT,
     guidellm.FORMAT,
     inference_perf.FORMAT,
+    named.FORMAT,
 )
 """Tried in this order. Folders are recognised by the files in them."""

@@ -18,6 +18,8 @@ from fastsim.workload.trace import Format, Head, Trace, noted
 START = ("request_start_time", "start_time", "info.timings.request_start", "info.timings.resolve_start")
 FIRST = ("info.timings.first_token_iteration", "first_token_time", "info.timings.first_iteration")
 LAST = ("info.timings.last_token_iteration", "last_token_time", "info.timings.last_iteration", "end_time")
+TOTALS = ("metrics.request_totals.successful", "scheduler_metrics.requests_made.successful")
+"""Where a report says how many requests succeeded."""
 PROMPT = ("prompt_tokens", "input_metrics.text_tokens", "request_prompt_tokens")
 OUTPUT = ("output_tokens", "output_metrics.text_tokens", "response_output_tokens")
 
@@ -34,6 +36,7 @@ def read(path: Path) -> Trace:
     benchmarks = document.get("benchmarks")
     if not isinstance(benchmarks, list) or not benchmarks:
         raise InputError(f"{path}: benchmarks is missing or empty, but guidellm's list of benchmarks was expected")
+    _check_whole(path, benchmarks)
     rows = Rows(start_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q", benchmark="q")
     for index, benchmark in enumerate(benchmarks):
         for success, request in _requests(path, index, benchmark):
@@ -57,6 +60,24 @@ def read(path: Path) -> Trace:
         f"{len(benchmarks)} benchmarks one after the other ({shown}); "
         "choose one by workload.window_start_s and workload.window_end_s",
     )
+
+
+def _check_whole(path: Path, benchmarks: list[Any]) -> None:
+    """Refuse a report that stores only some of its requests, or none: a part is not the traffic."""
+    for index, benchmark in enumerate(benchmarks):
+        if not isinstance(benchmark, dict):
+            continue
+        requests = benchmark.get("requests")
+        kept = requests.get("successful") if isinstance(requests, dict) else requests
+        stored = len(kept) if isinstance(kept, list) else 0
+        made = next((int(total) for name in TOTALS if (total := _first(benchmark, (name,))) is not None), None)
+        sampled = _first(benchmark, ("config.sample_requests",))
+        if made is not None and stored < made:
+            said = "" if sampled is None else f" (sample_requests {sampled:g})"
+            raise InputError(
+                f"{path}: benchmarks[{index}] stores {stored} of its {made} requests{said}, but all of them were "
+                "expected: a part is not the traffic; guidellm stores every request without --sample-requests"
+            )
 
 
 def _requests(path: Path, index: int, benchmark: Any) -> Iterator[tuple[bool, dict[str, Any]]]:

@@ -85,6 +85,11 @@ def _arrivals(path: Path, load: Mapping[str, Any], rng: np.random.Generator) -> 
     kind = load.get("type", "constant")
     if kind not in ("constant", "poisson"):
         raise InputError(f'{path}: load.type = {shown(kind)}, but "constant" or "poisson" was expected')
+    if isinstance(load.get("sweep"), Mapping) and not load.get("stages"):
+        raise InputError(
+            f"{path}: load.sweep finds its rates by measuring a server first, so that they do not stand in the file, "
+            "but load.stages with a rate and a duration each was expected (the stages that inference-perf then ran)"
+        )
     stages = load.get("stages")
     if not isinstance(stages, list) or not stages:
         raise InputError(f"{path}: load.stages is missing or empty, but a list of stages was expected")

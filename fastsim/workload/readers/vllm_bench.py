@@ -107,8 +107,12 @@ def _drawn_arrivals(path: Path, document: dict[str, Any], count: int, seed: int)
 
 
 def _detect(head: Head) -> bool:
-    keys = ('"input_lens"', '"request_throughput"', '"total_input_tokens"')
-    return head.text.lstrip().startswith("{") and any(key in head.text for key in keys)
+    if not head.text.lstrip().startswith("{"):
+        return False
+    if '"input_lens"' in head.text:
+        return True
+    is_sglang = '"backend": "sglang' in head.text  # without details it is a summary, and tells so itself
+    return '"total_input_tokens"' in head.text and '"request_throughput"' in head.text and not is_sglang
 
 
 FORMAT = Format("vllm-bench", '"vllm bench serve" JSON', (), _detect, draw=read)

@@ -1,0 +1,1 @@
+"""What was measured, as means and percentiles: results of load generators, engine logs, metrics, console tables."""
