@@ -113,7 +113,7 @@ def _level(result: Result, config: Config, given: dict[str, Any], notes: dict[st
     missing = {key: what for key, what in result.missing.items() if not any(_same(key, each) for each in given)}
     if "workload" in missing:
         raise InputError(
-            f"{result.source}: {result.tool} does not say {missing['workload']}; run --beside lays it beside a simulation"
+            f"{result.source}: {result.tool} does not say {missing['workload']}; run --beside shows it beside a run"
         )
     if missing:
         raise InputError(f"{result.source}: does not say {next(iter(missing.values()))}; that was expected (--set)")
