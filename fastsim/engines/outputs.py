@@ -32,6 +32,7 @@ class Stop(IntEnum):
     HORIZON = 1
     MAX_STEPS = 2
     LIVELOCK = 3
+    OUT_OF_MEMORY = 4  # the engine's process died: it gave away more KV than there is
 
 
 NEVER = -1
