@@ -12,6 +12,7 @@ ENGINES = {
     "vllm-0.33.0-async": "fastsim.replay",
     "blis": "fastsim.engines.blis.golden",
     "vllm-rlt": "fastsim.engines.rlt.golden",
+    "sglang-0.5.23": "fastsim.engines.sglang.golden",
 }
 """Module whose `verify_case(case)` says how a case of an engine differs: None, or one line."""
 

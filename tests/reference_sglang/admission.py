@@ -1,6 +1,5 @@
 """One prefill pass: budgets, the chunked request, the queue, preemption for slots."""
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tests.reference_sglang.requests import Extend, Request
@@ -147,9 +146,8 @@ class Admission:
         else:
             end = self.end_of(request)
             if end[0] > 0:
-                at = bisect_left(self.ends, end[0], key=lambda e: e[0])
-                if at == len(self.ends):
-                    at = max(at - 1, 0)
+                later = [k for k, other in enumerate(self.ends) if other[0] >= end[0]]
+                at = later[0] if later else max(len(self.ends) - 1, 0)
                 self.ends.insert(at, end)
         left_now = self.now - need
         freed = 0

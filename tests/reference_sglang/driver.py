@@ -25,10 +25,8 @@ class Driver:
         self.config = config
         self.scheduler = Scheduler(config)
         self.requests = [Request(i, *row[:7], bool(row[7])) for i, row in enumerate(requests)]
-        pool = self.scheduler.memory.pool
-        longest = min(config["context_length"], pool) - 6
-        servable = [r for r in self.requests if r.prompt < longest]
-        self.coming = sorted(servable, key=lambda r: (r.arrival, r.index))
+        self.longest = min(config["context_length"], self.scheduler.memory.pool) - 6
+        self.coming = sorted(self.requests, key=lambda r: (r.arrival, r.index))
         self.arrived: list[Request] = []
         self.rows: list[Row] = []
         self.t = 0
@@ -61,8 +59,10 @@ class Driver:
     def must_stop(self) -> bool:
         while True:
             while self.coming and self.coming[0].arrival <= self.t:
-                self.arrived.append(self.coming[0])
-                self.scheduler.arrive(self.coming.pop(0))
+                request = self.coming.pop(0)
+                if request.prompt < self.longest:  # others are refused
+                    self.arrived.append(request)
+                    self.scheduler.arrive(request)
             horizon, max_steps = self.config["horizon_us"], self.config["max_steps"]
             if horizon is not None and self.t >= horizon:
                 self.stop = "horizon"
@@ -118,6 +118,11 @@ class Driver:
 
     def look(self, row: Row) -> None:
         memory = self.scheduler.memory
+        unfinished = [r for r in self.arrived if not r.finished]
+        own = sum(memory.ceil(r.kv) - r.protected for r in unfinished)
+        assert memory.free + memory.evictable() + memory.locked() + own == memory.pool
+        assert sum(r.has_row for r in unfinished) + memory.rows == self.config["max_running_requests"]
+        assert memory.free >= 0 <= memory.rows
         row[8] = memory.free
         row[9] = memory.evictable()
         row[10] = memory.locked()

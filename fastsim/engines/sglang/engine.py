@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,9 +97,11 @@ def run_records(
     while done < count:
         state = _room(records, workload, nodes)
         rest = slice(done, count)
-        kept = RequestLog(*(values[done * n :] for values in logs))
+        columns: dict[str, Any] = {name: values[done * n :] for name, values in logs._asdict().items()}
         scalars = new_scalars(n)
-        done += run_many(records[rest], scalars, state, kept, totals[rest], own[rest], histograms[rest])
+        done += run_many(
+            records[rest], scalars, state, RequestLog(**columns), totals[rest], own[rest], histograms[rest]
+        )
         nodes *= 2
     return logs, totals, own, histograms
 

@@ -65,14 +65,14 @@ def build_workload(
     """The engine's arrays from columns, a value a request; a single value stands for all. Groups stand alone unless a
     tree is given.
     """
-    arrival = np.atleast_1d(np.asarray(arrival_us, np.int64))
+    arrival = np.array(arrival_us, np.int64, ndmin=1)
     n = len(arrival)
 
     def column(name: str, values: npt.ArrayLike) -> I64:
         array = np.asarray(values, np.int64)
         if array.ndim and array.shape != (n,):
             raise InputError(f"workload: {name} has shape {array.shape}, but ({n},) was expected")
-        return np.ascontiguousarray(np.broadcast_to(array, (n,)))
+        return np.array(np.broadcast_to(array, (n,)))  # kernels are compiled for arrays of one kind
 
     prompt = column("prompt_tokens", prompt_tokens)
     group = column("prefix_group", prefix_group)
