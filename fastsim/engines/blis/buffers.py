@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines.arrays import checked, zeros
-from fastsim.engines.blis.heap import new_heap
 from fastsim.engines.blis.inputs import BlisWorkload
 from fastsim.engines.blis.state import GAP_COUNTS, BlisLog, Blocks, Int64Array, Lists, Requests, State, StepGaps, Tier
+from fastsim.engines.heap import new_heap
 from fastsim.engines.outputs import RequestLog
 
 

@@ -14,9 +14,9 @@ from fastsim._jit import helper
 from fastsim.engines.blis.blocks import take_plain
 from fastsim.engines.blis.codes import BLOCKED_BLOCKS, BLOCKED_CAP, NO_LIMIT, NONE, NOT_BLOCKED, SCHEDULER_FCFS
 from fastsim.engines.blis.gaps import log_steps
-from fastsim.engines.blis.heap import heap_first, heap_first_key
 from fastsim.engines.blis.schedule import everybody_decodes
 from fastsim.engines.blis.update import advance_clock, count_steps
+from fastsim.engines.heap import heap_first, heap_first_key
 
 
 @helper

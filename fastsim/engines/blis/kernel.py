@@ -17,7 +17,6 @@ from fastsim.engines.blis.codes import (
     WAITING,
 )
 from fastsim.engines.blis.fast_forward import fast_forward
-from fastsim.engines.blis.heap import heap_first, heap_first_key, heap_push, heap_remove
 from fastsim.engines.blis.preemption import stop_running
 from fastsim.engines.blis.queue import push_back
 from fastsim.engines.blis.reset import finish_run, reset_run
@@ -30,6 +29,7 @@ from fastsim.engines.blis.schedule import (
 )
 from fastsim.engines.blis.state import BlisLog, State
 from fastsim.engines.blis.update import complete_requests, execute_step
+from fastsim.engines.heap import heap_first, heap_first_key, heap_push, heap_remove
 from fastsim.engines.outputs import NEVER, Gaps, log_of_run
 
 

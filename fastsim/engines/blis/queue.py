@@ -6,7 +6,7 @@ fixed one.
 
 from fastsim._jit import helper
 from fastsim.engines.blis.codes import SCHEDULER_FCFS, SCHEDULER_PRIORITY_FCFS, SCHEDULER_SJF
-from fastsim.engines.blis.heap import heap_push
+from fastsim.engines.heap import heap_push
 
 
 @helper

@@ -5,10 +5,10 @@ from fastsim.engines.blis.blocks import reset_blocks
 from fastsim.engines.blis.clock import generated_tokens, leave_clock
 from fastsim.engines.blis.codes import DRAINED, NONE, PENDING
 from fastsim.engines.blis.gaps import finish_gaps, reset_gaps
-from fastsim.engines.blis.heap import heap_reset
 from fastsim.engines.blis.preemption import end_life
 from fastsim.engines.blis.tier import reset_tier
 from fastsim.engines.blis.update import close_step
+from fastsim.engines.heap import heap_reset
 from fastsim.engines.outputs import NEVER
 
 

@@ -12,9 +12,9 @@ from fastsim.engines.blis.codes import (
     PREEMPTION_FCFS,
     RUNNING,
 )
-from fastsim.engines.blis.heap import heap_first, heap_remove
 from fastsim.engines.blis.preemption import choose_victim, preempt
 from fastsim.engines.blis.tier import tier_allocate_prompt, tier_allocate_token
+from fastsim.engines.heap import heap_first, heap_remove
 
 
 @helper

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.engines.blis.heap import Heap
 from fastsim.engines.blis.inputs import BlisWorkload
+from fastsim.engines.heap import Heap
 from fastsim.engines.outputs import RequestLog
 
 Int64Array = npt.NDArray[np.int64]

@@ -5,10 +5,10 @@ from fastsim.engines.blis.blocks import allocate_token, release
 from fastsim.engines.blis.clock import enter_clock, find_next_end, generated_tokens, pass_over, progress_of
 from fastsim.engines.blis.codes import FINISHED, NONE
 from fastsim.engines.blis.gaps import count_gaps, log_steps
-from fastsim.engines.blis.heap import heap_remove
 from fastsim.engines.blis.lru import mirror
 from fastsim.engines.blis.preemption import end_life
 from fastsim.engines.blis.tier import tier_allocate_token
+from fastsim.engines.heap import heap_remove
 from fastsim.engines.outputs import note_completion
 
 

@@ -1,7 +1,7 @@
 """Walks through the radix tree: match, split, insert. Positions are multiples of the page size."""
 
 from fastsim._jit import helper
-from fastsim.engines.blis.heap import heap_remove
+from fastsim.engines.heap import heap_remove
 from fastsim.engines.sglang.codes import NONE
 from fastsim.engines.sglang.content import common_tokens, page_key
 from fastsim.engines.sglang.tree import ROOT, add_leaf, find_child, hang, new_node, tick, touch, unhang

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.engines.blis.heap import Heap, new_heap
+from fastsim.engines.heap import Heap, new_heap
 from fastsim.engines.outputs import Gaps, RequestLog, new_request_log
 from fastsim.engines.sglang.inputs import I64, SglangWorkload
 

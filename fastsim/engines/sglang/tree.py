@@ -1,7 +1,7 @@
 """Nodes of the radix tree: a hash table from (parent, first page) to child, locks, and unlocked leaves by last use."""
 
 from fastsim._jit import helper
-from fastsim.engines.blis.heap import heap_first, heap_push, heap_remove, heap_reset
+from fastsim.engines.heap import heap_first, heap_push, heap_remove, heap_reset
 from fastsim.engines.sglang.codes import NONE
 
 ROOT = 0

@@ -1,4 +1,4 @@
-"""A binary heap of requests with removal from the middle. Serves as waiting queue and as event queue."""
+"""A binary heap with removal from the middle: waiting requests, events, leaves of a radix tree."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import helper
-from fastsim.engines.blis.codes import NO_LIMIT, NONE
+
+NONE = -1
+"""Marks what is not in the heap."""
+
+NO_LIMIT = 2**62
+"""Key of the first of an empty heap."""
 
 
 class Heap(NamedTuple):
