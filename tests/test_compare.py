@@ -15,7 +15,7 @@ from fastsim.analysis.compare.bootstrap import (
     student_quantile,
 )
 from fastsim.analysis.compare.metrics import DEFAULT_METRICS, better, comparable, null_is_infinite
-from fastsim.analysis.compare.paired import NONE, ONE_SEED, compare
+from fastsim.analysis.compare.paired import NO_PAIR, NONE, ONE_SEED, compare
 from fastsim.cli.compare import compare_text
 from fastsim.errors import InputError
 from fastsim.metrics import COLUMNS, by_name
@@ -37,6 +37,9 @@ ROWS = [
     (2.0, 0.05, 2, 100, None),
 ]
 SCHEMA = ["workload.arrival.rate_per_s", "engine.watermark", "workload.seed", "preemptions", "ttft_p99_ms"]
+
+
+THROUGHPUT = "output_throughput_tok_per_s"
 
 
 def rows(keep=lambda row: True) -> pl.DataFrame:
@@ -63,6 +66,44 @@ def test_differences_are_of_pairs_and_one_a_seed():
     assert row["difference_low"] < -2.5 < row["difference_high"] < 0
     assert row["wins"] == pytest.approx(-0.5)
     assert row["verdict"] == "better"
+
+
+def seqs(values: dict[int, list[float]]) -> pl.DataFrame:
+    """Throughput of each max_num_seqs, by seed."""
+    table = [(n, seed, value) for n, several in values.items() for seed, value in enumerate(several)]
+    return pl.DataFrame(table, ["engine.max_num_seqs", "workload.seed", THROUGHPUT], orient="row")
+
+
+def test_best_is_not_said_beside_a_larger_difference_that_is_not_shown():
+    base, sure = [10.0, 10.5, 10.2, 9.9, 10.1, 10.0], [12.0, 12.4, 12.2, 11.8, 12.0, 12.1]
+    wild = [10.0, 40.0, 3.0, 45.0, 2.0, 30.0]
+    alone = compare_text(
+        compare(seqs({8: base, 32: sure}), "engine.max_num_seqs", [THROUGHPUT]), "engine.max_num_seqs", []
+    )
+    assert "32 has the best" in " ".join(alone.split())
+    assert "Rows used: 12 of 12." in alone
+    table = compare(seqs({8: base, 32: sure, 64: wild}), "engine.max_num_seqs", [THROUGHPUT])
+    assert table["verdict"].to_list() == ["better", NONE]
+    text = " ".join(compare_text(table, "engine.max_num_seqs", []).split())
+    assert "has the best output_throughput" not in text
+    assert "but 64 may have better still, which these rows do not show." in text
+
+
+def test_rows_without_partners_are_counted_and_values_without_any_named():
+    whole = seqs({8: [1.0, 2.0, 3.0, 4.0], 32: [2.0, 3.1, 4.2, 5.0], 64: [9.0] * 4})
+    kept = whole.filter(
+        (pl.col("engine.max_num_seqs") != 64) & ((pl.col("engine.max_num_seqs") == 8) | (pl.col("workload.seed") < 1))
+    )
+    alone = pl.DataFrame({"engine.max_num_seqs": [64] * 6, "workload.seed": list(range(10, 16)), THROUGHPUT: [9.0] * 6})
+    table = compare(pl.concat([kept, alone]), "engine.max_num_seqs", [THROUGHPUT])
+    assert table.select("level", "pairs", "verdict", "rows_used", "rows_present").rows() == [
+        ("32", 1, ONE_SEED, 2, 11),
+        ("64", 0, NO_PAIR, 2, 11),
+    ]
+    text = " ".join(compare_text(table, "engine.max_num_seqs", []).split())
+    assert "Rows used: 2 of 11" in text
+    assert "Warning: only 18 % of the rows are used" in text
+    assert "0 to 1 pairs of each value" in text
 
 
 def test_the_order_of_the_rows_changes_nothing():

@@ -23,6 +23,7 @@ from fastsim.analysis.report.tradeoff import trade_offs
 from fastsim.cli import main
 from fastsim.cli.report import question_of
 from fastsim.grid import Grid
+from fastsim.store.contents import read_contents
 from fastsim.store.manifest import changed_settings
 from tests.report_folders import BASE, FULL, make_folder
 
@@ -41,7 +42,9 @@ def page_text(full):
 
 
 def page_of(folder, price=None):
-    return page(answered(read_sweep(folder, question_of(folder), price)), provenance(folder), price)
+    found = read_contents(folder)
+    rows = found.scan()
+    return page(answered(read_sweep(folder, question_of(folder, rows), price, rows)), provenance(found), price)
 
 
 class Tags(HTMLParser):
@@ -166,7 +169,9 @@ def test_any_folder_has_a_report(tmp_path, table, options, words):
 def test_rows_that_are_not_there_are_said_to_be_missing(tmp_path):
     folder = make_folder(tmp_path / "x", TWO, parts=2)
     next((folder / "parts").glob("*.parquet")).unlink()
-    assert "Incomplete: 1 of 2 rows are there." in page_of(folder)
+    text = page_of(folder)
+    assert "parts/part-000001.parquet is missing (1 row)." in text or "part-000000.parquet is missing (1 row)." in text
+    assert "incomplete: 1 of 2 rows are there" in text
 
 
 def test_marks_and_text_stand_out_from_the_page():

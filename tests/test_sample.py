@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fastsim.grid import Grid
 from fastsim.grid.sample import sample_indices
 from tests.fake_simulation import FINE
+from tests.processes import run as call
 from tests.test_runner import make_grid, rows, run
 
 MILLION = Path(__file__).parent.parent / "sweeps" / "million.toml"
@@ -163,3 +164,39 @@ def test_a_sample_runs_and_resumes(tmp_path: Path) -> None:
     whole = rows(tmp_path / "whole")
     assert table.equals(whole.filter(pl.col("config_id").is_in(table["config_id"].to_list())))
     assert run(grid, tmp_path / "some", sample=25).computed == 0
+
+
+CHOICES = {
+    "--sample 9": "a sample of 9 of 144 configurations",
+    "--limit 8": "the first 8 of 144 configurations",
+    "--shard 1/2": "shard 1/2 (81) of 144 configurations",
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_answers_name_what_they_are_from(choice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "spec.toml"
+    question = '[answer]\nbest = "most request_throughput_req_per_s"\nfor_each = "workload.arrival.rate_per_s"\n'
+    axes = "[sweep]\nseeds = 24\naxes = { workload.arrival.rate_per_s = [1, 2], engine.max_num_seqs = [1, 2, 4] }\n"
+    base = "engine.num_gpu_blocks = 100\nworkload.num_requests = 5\n"
+    for n, end in enumerate((question, "")):
+        spec.write_text(base + axes + end)
+        out = tmp_path / str(n)
+        code, output, errors = call(capsys, "sweep", spec, "--out", out, "--workers", "1", *choice.split())
+        assert code == 0, errors
+        text = " ".join(output.split())
+        if end:
+            assert text.startswith(f"Answer, from {CHOICES[choice]}: ")
+            assert "Rows used: " in text
+            assert "Warning: settings are compared though not all ran at the same loads and seeds" in text
+        else:
+            assert text.startswith(f"Verdicts, of {CHOICES[choice]}: ")
+            assert f"Most goodput, of {CHOICES[choice]}:" in text
+    code, output, errors = call(capsys, "compare", out, "--by", "engine.max_num_seqs")
+    if code == 0:
+        assert " ".join(output.split()).startswith(f"Answer, from {CHOICES[choice]}: ")
+        assert "Rows used: " in output
+    else:
+        assert "nothing to compare" in errors
+    code, output, _ = call(capsys, "status", out)
+    assert CHOICES[choice] in " ".join(output.split())

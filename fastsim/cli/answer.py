@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 KEYS = ("question", "where", "best", "for_each", "show")
 SEED = "workload.seed"
+ROWS = "n|rows"
+"""The column of a summary that counts its rows."""
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>)\s*(\S.*?)\s*")
 _BEST = re.compile(r"\s*(least|most)\s+(\S+)\s*")
 
@@ -96,7 +98,9 @@ class Answer:
         numbers = [pl.col(name).mean() for name in self.columns if by_name()[name].kind != "code"]
         words = [pl.col(name).mode().sort().first() for name in self.columns if by_name()[name].kind == "code"]
         grouped = rows.with_columns(meets.alias("meets"), pl.lit(0).alias("all")).group_by([*keys, "all"])
-        return grouped.agg(pl.col("meets").all(), *numbers, *words).drop("all").collect().sort(keys)
+        return (
+            grouped.agg(pl.col("meets").all(), pl.len().alias(ROWS), *numbers, *words).drop("all").collect().sort(keys)
+        )
 
     def ranked(self, summary: "pl.DataFrame") -> "pl.DataFrame":
         """The rows that meet the conditions, the best first."""

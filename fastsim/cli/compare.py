@@ -77,10 +77,15 @@ def command(
     from fastsim.analysis.compare.metrics import DEFAULT_METRICS
     from fastsim.analysis.cost import COST, Price
     from fastsim.errors import InputError
+    from fastsim.store.contents import read_contents
 
     price = None if gpu_hour_price is None else Price(gpu_hour_price, gpus)
     if price is None and gpus != 1:
         raise InputError(f"--gpus {gpus} without --gpu-hour-price, but a price was expected with it")
+    found = read_contents(folder)
+    rows, of = found.scan(), found.extent()
+    for note in found.notes():
+        typer.echo(f"note: {note}", err=True)
     wanted = metrics or [*([COST] if price else []), *DEFAULT_METRICS]
     apart = for_each or []
     if aims is not None:
@@ -89,23 +94,23 @@ def command(
         from fastsim.cli.compare_pareto import pareto_text
 
         parsed = read_aims(aims.split(","))
-        table = pareto(folder, parsed, by or [], apart, price)
-        text = "" if as_json else pareto_text(table, parsed, apart, mixed_loads(folder, apart))
+        table = pareto(rows, parsed, by or [], apart, price)
+        text = "" if as_json else pareto_text(table, parsed, apart, mixed_loads(rows, apart), of)
     elif by is None or len(by) > 1:
         raise InputError("fastsim compare: one --by AXIS was expected (several, or none, only with --pareto M1,M2)")
     elif other is not None:
         from fastsim.analysis.compare.interaction import interaction
         from fastsim.cli.compare_interaction import interaction_text
 
-        table = interaction(folder, by[0], other, wanted, baseline, other_baseline, apart, price)
-        text = "" if as_json else interaction_text(table, by[0], other, apart)
+        table = interaction(rows, by[0], other, wanted, baseline, other_baseline, apart, price)
+        text = "" if as_json else interaction_text(table, by[0], other, apart, of)
     elif other_baseline is not None:
         raise InputError("--with-baseline without --with, but the axis it is a value of was expected")
     else:
         from fastsim.analysis.compare.paired import compare
 
-        table = compare(folder, by[0], wanted, baseline, apart, price)
-        text = "" if as_json else compare_text(table, by[0], apart)
+        table = compare(rows, by[0], wanted, baseline, apart, price)
+        text = "" if as_json else compare_text(table, by[0], apart, of)
     if as_json:
         typer.echo(_json(table))
         return 0
@@ -139,12 +144,32 @@ def _json(table: "pl.DataFrame") -> str:
     return json.dumps(plain.to_dicts(), indent=1)
 
 
-def compare_text(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
-    """The answer in a sentence, then a table for each metric."""
+def answer_from(of: str) -> str:
+    """`Answer`, and what part of its grid the rows are, if they are not all."""
+    return f"Answer, from {of}" if of else "Answer"
+
+
+def rows_used(table: "pl.DataFrame", counts_when: str) -> list[str]:
+    """How many of the rows an answer rests on; a warning when that is few."""
+    from fastsim.cli.tables import wrapped
+
+    used, present = table["rows_used"][0], table["rows_present"][0]
+    line = f"Rows used: {used:,} of {present:,}"
+    if used == present:
+        return [f"{line}."]
+    lines = [wrapped(f"{line} ({counts_when}).")]
+    if used < FEW * present:
+        few = f"Warning: only {max(100 * used / present, 0.1):.2g} % of the rows are used"
+        lines.append(wrapped(f"{few}, so the answer rests on few and need not hold for the rest."))
+    return lines
+
+
+def compare_text(table: "pl.DataFrame", by: str, for_each: list[str], of: str = "") -> str:
+    """The answer in a sentence, then a table for each metric; `of` says what part of its grid the rows are."""
     from fastsim.cli.tables import table as as_text
     from fastsim.cli.tables import wrapped
 
-    parts = [_answer(table, by, for_each)]
+    parts = [_answer(table, by, for_each, of)]
     for metric in table["metric"].unique(maintain_order=True):
         rows = table.filter(metric=metric)
         header = [*(name.rpartition(".")[2] for name in for_each), by.rpartition(".")[2], "mean", "difference"]
@@ -157,7 +182,10 @@ def compare_text(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
     return "\n".join([*parts[:1], "", *parts[1:-1]]) + _notes(table)
 
 
-_SHORT = {"no difference shown": "none shown"}
+_NONE = "no difference shown"
+_SHORT = {_NONE: "none shown"}
+FEW = 0.5
+"""Of the rows that are there: an answer from fewer warns."""
 
 
 def _cells(row: dict[str, Any], for_each: list[str]) -> list[Any]:
@@ -195,7 +223,7 @@ def percent(share: float | None) -> str:
     return f"{100 * share:+.1f} %" if abs(share) < 10 else f"{100 * share:+,.0f} %"
 
 
-def _answer(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
+def _answer(table: "pl.DataFrame", by: str, for_each: list[str], of: str) -> str:
     """What the first metric says; by group where there are any."""
     from fastsim.cli.tables import wrapped
 
@@ -211,8 +239,10 @@ def _answer(table: "pl.DataFrame", by: str, for_each: list[str]) -> str:
         ]
         shown = "; ".join(counted[:4]) + (f"; and {len(counted) - 4} more" if len(counted) > 4 else "")
         where = ", ".join(for_each)
-        return wrapped(f"Answer: {metric} against {by} = {baseline}, of {groups} values of {where}: {shown}.")
-    return wrapped(f"Answer: {_one_group(rows, metric, by, baseline)}")
+        return wrapped(
+            f"{answer_from(of)}: {metric} against {by} = {baseline}, of {groups} values of {where}: {shown}."
+        )
+    return wrapped(f"{answer_from(of)}: {_one_group(rows, metric, by, baseline)}")
 
 
 def _count(rows: "pl.DataFrame", verdict: str) -> int:
@@ -238,12 +268,36 @@ def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str
         return text + (f"; no difference shown: {_listed(unclear)}." if unclear else ".")
     key = "difference" if judged["difference"].null_count() < judged.height else "wins"
     best = judged.sort(key, descending=better(metric) >= 0, nulls_last=True).row(0, named=True)
-    return (
-        f"{by} = {best['level']} has the {'best' if better(metric) else 'most'} {metric}: "
+    figures = (
         f"{number(best['difference'])} against {baseline} "
         f"(95 % {number(best['difference_low'])} to {number(best['difference_high'])}, "
-        f"{percent(best['relative'])}; {best['seeds']} seeds)."
+        f"{percent(best['relative'])}; {best['seeds']} seeds)"
     )
+    most, more = ("best", "better") if better(metric) else ("most", "more")
+    if not (rivals := _rivals(rows, best)):
+        return f"{by} = {best['level']} has the {most} {metric}: {figures}."
+    return (
+        f"of the values of {by} that are shown to have {more} {metric} than {baseline}, {best['level']} has the "
+        f"{most}: {figures}; but {_listed(rivals)} may have {more} still, which these rows do not show."
+    )
+
+
+def _rivals(rows: "pl.DataFrame", best: dict[str, Any]) -> list[str]:
+    """Values that are not shown to differ, but would by more than the best one; or of which nothing is known."""
+    from fastsim.analysis.compare.metrics import better
+
+    sign = 1 if better(rows["metric"][0]) >= 0 else -1
+    found = []
+    for row in rows.filter(rows["verdict"].is_in([_NONE, "one seed", "no pair"])).iter_rows(named=True):
+        by_wins = row["pairs_null"] or best["pairs_null"]  # some infinite: those are judged by who has more how often
+        names = ("difference", "wins") if by_wins else ("difference",)
+        if row["verdict"] == "no pair" or any(_is_more(row, best, name, sign) for name in names):
+            found.append(row["level"])
+    return found
+
+
+def _is_more(row: dict[str, Any], best: dict[str, Any], name: str, sign: int) -> bool:
+    return row[name] is not None and best[name] is not None and sign * row[name] > sign * best[name]
 
 
 def _listed(levels: list[str], most: int = 6) -> str:
@@ -256,8 +310,12 @@ def _notes(table: "pl.DataFrame") -> str:
 
     rows = table.to_dicts()
     seeds, pairs = (max(row[name] for row in rows) for name in ("seeds", "pairs"))
-    text = f"\n\nOver {seeds} seed{'s' * (seeds != 1)}, {pairs:,} pair{'s' * (pairs != 1)} of each value"
+    fewest = min(row["pairs"] for row in rows)
+    several = f"{pairs:,} pair{'s' * (pairs != 1)}" if fewest == pairs else f"{fewest:,} to {pairs:,} pairs"
+    text = f"\n\nOver {seeds} seed{'s' * (seeds != 1)}, {several} of each value"
     text += "; 95 % intervals by bootstrap over seeds." if seeds > 1 else "."
+    used = rows_used(table, "a row counts when another one agrees with it in everything but the axis")
+    text += "".join(f"\n{line}" for line in used)
     nulls = table.filter(table["pairs_null"] > 0)
     if nulls.height:
         names = ", ".join(nulls["metric"].unique(maintain_order=True))

@@ -9,12 +9,16 @@ _SHORT = {"no dependence shown": "none shown"}
 _MANY = 20
 
 
-def interaction_text(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> str:
-    """The answer in a sentence, then a table for each metric and value of `for_each`."""
+def interaction_text(table: "pl.DataFrame", by: str, other: str, for_each: list[str], of: str = "") -> str:
+    """The answer in a sentence, then a table for each metric and value of `for_each`.
+
+    `of` says what part of its grid the rows are.
+    """
     from fastsim.analysis.compare.rows import level_text
+    from fastsim.cli.compare import answer_from
     from fastsim.cli.tables import wrapped
 
-    parts = [wrapped(f"Answer: {_answer(table, by, other, for_each)}"), ""]
+    parts = [wrapped(f"{answer_from(of)}: {_answer(table, by, other, for_each)}"), ""]
     groups = table.partition_by([*for_each, "metric"], maintain_order=True)
     metrics = table["metric"].unique(maintain_order=True).to_list()
     for rows in sorted(groups, key=lambda group: metrics.index(group["metric"][0])):
@@ -73,7 +77,7 @@ def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> 
         begin = (
             f"the effect of {by} on {metric} depends on {other} in {shown.height} of {rows.height} combinations"
             + (f", and reverses in {reverses}" if reverses else "")
-            + "; most where"
+            + ("; most, of those shown, where" if _larger_unshown(rows, best) else "; most where")
         )
     return (
         f"{begin}{where} {by} = {best['level']}, against {best['baseline']}, is worth "
@@ -83,8 +87,15 @@ def _answer(table: "pl.DataFrame", by: str, other: str, for_each: list[str]) -> 
     )
 
 
+def _larger_unshown(rows: "pl.DataFrame", best: dict[str, Any]) -> bool:
+    """Whether a dependence that is not shown is larger than the largest that is."""
+    sizes = rows.filter(~rows["verdict"].is_in(["depends", "reverses"]))["interaction"].abs()
+    return bool((sizes > abs(best["interaction"] or 0.0)).any())
+
+
 def _notes(table: "pl.DataFrame") -> str:
     """How much it rests on, and what null does."""
+    from fastsim.cli.compare import rows_used
     from fastsim.cli.tables import wrapped
 
     seeds, pairs = (max(int(value) for value in table[name]) for name in ("seeds", "pairs"))
@@ -94,6 +105,7 @@ def _notes(table: "pl.DataFrame") -> str:
             + ("; 95 % intervals over seeds." if seeds > 1 else ".")
         )
     ]
+    lines += rows_used(table, "a row counts when the other three of its quadruple are there")
     if table.height > _MANY:
         lines.append(wrapped(f"{table.height} comparisons: without any dependence, 5 % of them would still be called."))
     nulls = table.filter(table["pairs_null"] > 0)["metric"].unique(maintain_order=True)

@@ -13,19 +13,25 @@ NEAR_SHARE = 0.05
 """A setting that is on the front in this share of the resamples might be on it with other seeds."""
 
 
-def pareto_text(table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str], loads: Sequence[str] = ()) -> str:
-    """The answer in a sentence, the front, and what might be on it too; `loads` are the axes of traffic it mixes."""
+def pareto_text(
+    table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str], loads: Sequence[str] = (), of: str = ""
+) -> str:
+    """The answer in a sentence, the front, and what might be on it too.
+
+    `loads` are the axes of traffic that it mixes, `of` what part of its grid the rows are.
+    """
+    from fastsim.cli.compare import answer_from, rows_used
     from fastsim.cli.tables import wrapped
 
     axes = _shown_axes(table, aims, for_each)
     front = table.filter("on_front")
     near = table.filter(~table["on_front"] & (table["front_share"] >= NEAR_SHARE))
-    parts = [wrapped(f"Answer: {_answer(table, front, aims, for_each)}"), ""]
+    parts = [wrapped(f"{answer_from(of)}: {_answer(table, front, near, aims, for_each)}"), ""]
     parts += [f"The front, from the {aims[0]} on:", _table(front, axes, aims)]
     if near.height:
         parts += ["", wrapped(f"Not on it, but in {100 * NEAR_SHARE:.0f} % or more of the resamples of the seeds:")]
         parts.append(_table(near, axes, aims))
-    parts += ["", wrapped(_note(table))]
+    parts += ["", wrapped(_note(table)), *rows_used(table, "a setting counts when it has every seed, and values")]
     if loads:
         several = f"{', '.join(loads)} {'has' if len(loads) == 1 else 'have'} several values"
         split = " ".join(f"--for-each {name}" for name in loads)
@@ -35,13 +41,15 @@ def pareto_text(table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str
 
 def _shown_axes(table: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str]) -> list[str]:
     """for_each, and the axes of the setting that have more than one value."""
-    hidden = {*(aim.metric for aim in aims), "on_front", "front_share"}
+    hidden = {*(aim.metric for aim in aims), "on_front", "front_share", "rows_used", "rows_present"}
     axes = [name for name in table.columns if name not in hidden]
     several = [name for name in axes if name in for_each or table[name].n_unique() > 1]
     return several or axes[-1:]
 
 
-def _answer(table: "pl.DataFrame", front: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str]) -> str:
+def _answer(
+    table: "pl.DataFrame", front: "pl.DataFrame", near: "pl.DataFrame", aims: Sequence["Aim"], for_each: list[str]
+) -> str:
     what = " and ".join(map(str, aims))
     settings, most = table.height, front.height
     if for_each:
@@ -49,6 +57,11 @@ def _answer(table: "pl.DataFrame", front: "pl.DataFrame", aims: Sequence["Aim"],
         return f"{most} of {settings} settings are on the fronts of {what}, over {groups} values of {_names(for_each)}."
     a, b = (aim.metric for aim in aims)
     best_a, best_b = front.row(0, named=True), front.row(-1, named=True)
+    if most == 1 and near.height:
+        return (
+            f"one of {settings} settings has the better means in both, {what}: {_number(best_a[a])} and "
+            f"{_number(best_a[b])}; with other seeds {near.height} more might be on the front."
+        )
     if most == 1:
         return f"one of {settings} settings is best in both, {what}: {_number(best_a[a])} and {_number(best_a[b])}."
     return (

@@ -7,10 +7,10 @@ import typer
 
 from fastsim.analysis.compare.rows import level_text
 from fastsim.analysis.numbers import column_label, short_key
-from fastsim.cli.answer import SEED, Answer
+from fastsim.cli.answer import ROWS, SEED, Answer
 from fastsim.cli.tables import counted, number, table, wrapped
 from fastsim.runner import SweepResult
-from fastsim.store.scan import scan
+from fastsim.store.contents import read_contents
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,8 +21,10 @@ BEST_ROWS = 5
 
 def print_outcome(result: SweepResult, answer: Answer | None) -> None:
     """Print what a sweep found; failures go to stderr."""
-    rows = scan(result.folder)
-    typer.echo(answer_text(rows, answer) if answer is not None else summary_text(rows))
+    found = read_contents(result.folder)
+    rows = found.scan()
+    of = found.extent()
+    typer.echo(answer_text(rows, answer, of) if answer is not None else summary_text(rows, of))
     computed = "" if result.computed == result.rows else f" ({result.computed:,} computed now)"
     typer.echo(f"\n{counted(result.rows, 'row')}{computed} in {result.folder}, {result.seconds:.1f} s")
     if result.failed:
@@ -35,12 +37,16 @@ def print_outcome(result: SweepResult, answer: Answer | None) -> None:
         )
 
 
-def answer_text(rows: "pl.LazyFrame", answer: Answer) -> str:
-    """The answer in a sentence, then the question, then the answer as a table."""
+def answer_text(rows: "pl.LazyFrame", answer: Answer, of: str = "") -> str:
+    """The answer in a sentence, then the question, then the answer as a table.
+
+    `of` says what part of the grid the rows are; empty when they are all.
+    """
     summary = answer.summary(rows)
     title, best = answer_rows(answer, summary)
     said = sentence(answer, summary) if answer.settings else extent(answer, best)
-    lines = [wrapped(said)] if said else []
+    lines = [wrapped(said.replace("Answer: ", f"Answer, from {of}: ", 1) if of else said)] if said else []
+    lines += [wrapped(line) for line in _basis(answer, summary, of)]
     if answer.question:
         lines.append(wrapped(f"Question: {answer.question}"))
     if title:
@@ -52,6 +58,21 @@ def answer_text(rows: "pl.LazyFrame", answer: Answer) -> str:
     if answer.for_each and best.height > MAX_ROWS:
         lines.append(f"... and {best.height - MAX_ROWS} more")
     return "\n".join(lines)
+
+
+def _basis(answer: Answer, summary: "pl.DataFrame", of: str) -> list[str]:
+    """What the answer rests on, where that is not every row of the grid."""
+    if not of:
+        return []
+    rows, low, high = (int(value) for value in (summary[ROWS].sum(), summary[ROWS].min(), summary[ROWS].max()))  # type: ignore[arg-type]
+    each = ", ".join([*answer.for_each, *answer.settings]) or "the answer"
+    lines = [f"Rows used: {rows:,} of {rows:,}, {low:,}{'' if low == high else f' to {high:,}'} for each {each}."]
+    if answer.settings:
+        lines.append(
+            "Warning: settings are compared though not all ran at the same loads and seeds; the whole grid may say "
+            "otherwise."
+        )
+    return lines
 
 
 def answer_rows(answer: Answer, summary: "pl.DataFrame") -> tuple[str, "pl.DataFrame"]:
@@ -121,8 +142,8 @@ def _range_met(answer: Answer, summary: "pl.DataFrame", setting: dict[str, Any])
     return f" ({number(met.min())} to {number(met.max())})" if len(met) else ""
 
 
-def summary_text(rows: "pl.LazyFrame") -> str:
-    """Verdicts, and the rows with the most goodput."""
+def summary_text(rows: "pl.LazyFrame", of: str = "") -> str:
+    """Verdicts, and the rows with the most goodput; `of` as for `answer_text`."""
     import polars as pl
 
     counts = rows.group_by("verdict").agg(pl.len()).collect().sort("len", descending=True)
@@ -136,7 +157,8 @@ def summary_text(rows: "pl.LazyFrame") -> str:
         .head(BEST_ROWS)
         .collect()
     )
-    lines = [wrapped(f"Verdicts: {verdicts}"), "", "Most goodput:"]
+    among = f", of {of}" if of else ""
+    lines = [wrapped(f"Verdicts{among}: {verdicts}"), "", wrapped(f"Most goodput{among}:")]
     lines.append(_frame_text(best, keys=1 + len(axes)))
     return "\n".join(lines)
 

@@ -8,6 +8,8 @@ import typer
 from fastsim.cli import options
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fastsim.analysis.report.question import Question
 
 INSTALL = 'pip install "fastsim-llm[plot]"'
@@ -60,9 +62,14 @@ def command(
     from fastsim.analysis.report.page import provenance
     from fastsim.analysis.report.picture import picture as picture_of
     from fastsim.analysis.report.rows import read_sweep
+    from fastsim.store.contents import read_contents
 
-    source = provenance(folder)
-    sweep = answered(read_sweep(folder, question_of(folder), gpu_hour_price))
+    found = read_contents(folder)
+    source = provenance(found)
+    rows = found.scan()
+    for note in found.notes():
+        typer.echo(f"note: {note}", err=True)
+    sweep = answered(read_sweep(folder, question_of(folder, rows), gpu_hour_price, rows))
     written = []
     if page is not None or picture is None:
         path = folder / "report.html" if page is None else page
@@ -73,6 +80,8 @@ def command(
         from fastsim.cli.tables import wrapped
 
         typer.echo(wrapped(sweep.question.answer))
+    if found.extent():
+        typer.echo(wrapped(f"The rows are {found.extent()}: the answer is theirs, not the whole grid's."))
     for line in written:
         typer.echo(line)
     return 0
@@ -98,8 +107,8 @@ def _write(path: Path, data: bytes, option: str) -> str:
     return f"{path}: {len(data) / 1000:,.0f} kB"
 
 
-def question_of(folder: Path) -> "Question":
-    """What the spec in a sweep's folder asks, and the answer from its rows."""
+def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
+    """What the spec in a sweep's folder asks, and the answer from its rows (given, if they are known)."""
     from fastsim.analysis.report.question import Question
     from fastsim.cli.answer import answer_from
     from fastsim.cli.outcome import answer_rows, extent, sentence
@@ -107,7 +116,7 @@ def question_of(folder: Path) -> "Question":
     from fastsim.metrics import by_name
     from fastsim.store.scan import scan
 
-    rows = scan(folder)
+    rows = scan(folder) if rows is None else rows
     axes = [name for name in rows.collect_schema().names() if "." in name]
     path = folder / "spec.toml"
     asked = load_spec(path).answer if path.is_file() else None

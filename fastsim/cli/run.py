@@ -165,7 +165,12 @@ def choose_config(source: Path | None, config_id: int | None, settings: list[str
         )
     grid, _ = read_grid(source, settings)
     if config_id is not None:
-        return grid.config(config_id)
+        config = grid.config(config_id)
+        if source.is_dir():
+            from fastsim.cli.rebuilt import check_rebuilt
+
+            check_rebuilt(source, config_id)
+        return config
     check_rules(grid.base, str(source))
     return grid.base
 

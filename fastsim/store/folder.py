@@ -166,6 +166,7 @@ class SweepFolder:
         self._covered: set[int] = set()
         self._listed = 0
         self._spec = spec
+        self.manifest.spec_check = checksum(spec.encode())
         self._stack = ExitStack()
 
     def __enter__(self) -> "SweepFolder":

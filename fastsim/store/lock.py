@@ -59,3 +59,15 @@ def _owner(handle: int) -> str:
             return owner
         time.sleep(0.01)
     return ""
+
+
+def lock_owner(folder: Path) -> str | None:
+    """Who holds a folder's lock, if anybody does."""
+    try:
+        with (folder / ".lock").open("rb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return (folder / ".lock").read_text(errors="replace").strip() or "of unknown process"
+    except OSError:  # no lock file, or a file system without locks
+        return None
+    return None

@@ -60,7 +60,8 @@ class Manifest:
 
     `state` is `running`, `interrupted`, `failed` or `complete`. `shard` is `[i, n]`. `rows` counts the configurations
     that the folder holds when complete. `configs_per_workload` is 0 in folders of the first format. `digits` are how
-    many positions each digit of the grid has; empty in folders of older versions.
+    many positions each digit of the grid has, and `spec_check` is the checksum of spec.toml; both are empty in folders
+    of older versions.
     """
 
     spec_hash: str
@@ -73,6 +74,7 @@ class Manifest:
     sources: dict[str, str]
     configs_per_workload: int = 0
     digits: list[int] = field(default_factory=list)
+    spec_check: str = ""
     format: str = FORMAT
     state: str = "running"
     versions: dict[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ SCHEMA = {
     "interaction_high": pl.Float64,
     "wins": pl.Float64,
     "verdict": pl.String,
+    "rows_used": pl.Int64,
+    "rows_present": pl.Int64,
 }
 _EFFECTS = ("effect_at_baseline", "effect", "interaction")
 _KEYS = ("level", "baseline", "with_level", "with_baseline")
@@ -100,6 +103,7 @@ def interaction(
         verdict                             String  `reverses` (it depends, and both effects exclude 0, to different
                                                     sides), `depends`, `no dependence shown`: whether the interval of
                                                     the interaction excludes 0; `one seed` where there is none
+        rows_used, rows_present             Int64   of the whole table: rows in any quadruple, of those that there are
         =================================== ======= ===================================================================
 
         A percentile that is null in some quadruple, and so infinite, is judged by the interval of `wins`.
@@ -115,17 +119,29 @@ def interaction(
     keys = [*(name for name in table.axes if name not in (by, other)), SEED]
     plan = _Plan(by, other, table.metrics, list(for_each), keys)
     frames = []
+    used: list[pl.DataFrame] = []
     for level in levels[1:]:
         at_baseline = _pairs(table.frame, plan, (level, levels[0]), others[0])
         for other_level in others[1:]:
             here = _pairs(table.frame, plan, (level, levels[0]), other_level)
             four = here.join(at_baseline, on=keys, how="inner", suffix="|0", nulls_equal=True, maintain_order="left")
+            used += [_corner(four, plan, *corner) for corner in product((level, levels[0]), (other_level, others[0]))]
             names = dict(zip(_KEYS, map(level_text, (level, levels[0], other_level, others[0])), strict=True))
             groups = four.partition_by(plan.for_each, maintain_order=True) if for_each else [four]
             frames += [_judged(group, plan, names) for group in groups if group.height]
     if not frames:
         raise InputError(f"no four rows agree in everything but {by} and {other}, so there is nothing to compare")
-    return pl.concat(frames).sort([*for_each, pl.col("metric").cast(pl.Enum(table.metrics))], maintain_order=True)
+    counts = pl.concat(used).unique().height, table.frame.height
+    found = pl.concat(frames).with_columns(
+        pl.lit(count, pl.Int64).alias(name) for name, count in zip(("rows_used", "rows_present"), counts, strict=True)
+    )
+    return found.sort([*for_each, pl.col("metric").cast(pl.Enum(table.metrics))], maintain_order=True)
+
+
+def _corner(four: pl.DataFrame, plan: _Plan, level: Any, other_level: Any) -> pl.DataFrame:
+    """One row of each quadruple, by what names it."""
+    corner = pl.lit(level_text(level)).alias("|by"), pl.lit(level_text(other_level)).alias("|with")
+    return four.select(*plan.keys, *corner)
 
 
 def _pairs(frame: pl.DataFrame, plan: _Plan, levels: tuple[Any, Any], other_level: Any) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from fastsim.errors import InputError
 __all__ = ["SEED", "Rows", "compare", "level_text"]
 
 BETTER, WORSE, MORE, LESS, NONE, ONE_SEED = "better", "worse", "more", "less", "no difference shown", "one seed"
+NO_PAIR = "no pair"
 
 SCHEMA = {
     "level": pl.String,
@@ -39,6 +40,8 @@ SCHEMA = {
     "relative_high": pl.Float64,
     "wins": pl.Float64,
     "verdict": pl.String,
+    "rows_used": pl.Int64,
+    "rows_present": pl.Int64,
 }
 
 
@@ -94,7 +97,8 @@ def compare(
                                               less; from -1 to 1
         verdict                       String  better, worse (for metrics without a better side: more, less), no
                                               difference shown: whether the interval excludes 0; `one seed` where
-                                              there is no interval
+                                              there is no interval, `no pair` where no row of the level has a partner
+        rows_used, rows_present       Int64   of the whole table: rows in any pair, of those that there are
         ============================= ======= =========================================================================
 
         A percentile that is null in some pair, and so infinite, is judged by the interval of `wins`; means and
@@ -116,15 +120,37 @@ def _compared(table: pl.DataFrame, plan: _Plan) -> pl.DataFrame:
     """Every level but the baseline against it, as one table."""
     keys = [*plan.for_each, *plan.cells, SEED]
     base = table.filter(pl.col(plan.by).eq_missing(plan.levels[0])).drop(plan.by)
-    frames = []
+    frames, paired = [], []
     for level in plan.levels[1:]:
         mine = table.filter(pl.col(plan.by).eq_missing(level)).drop(plan.by)
         pairs = mine.join(base, on=keys, how="inner", suffix="|base", nulls_equal=True, maintain_order="left")
-        groups = pairs.partition_by(plan.for_each, maintain_order=True) if plan.for_each else [pairs]
-        frames += [_of_group(group, plan, level) for group in groups if group.height]
-    if not frames:
+        paired.append(pairs.select(keys))
+        frames += [_of_group(group, plan, level) for group in _groups(pairs, plan) if group.height]
+        frames.append(_without_pairs(mine, pairs, plan, level))
+    found = pl.concat(paired)
+    if not found.height:
         raise InputError(f"no two rows agree in everything but {plan.by}, so there is nothing to compare")
-    return _in_order(pl.concat(frames), plan)
+    used = found.height + found.unique().height
+    counts = pl.lit(used, pl.Int64).alias("rows_used"), pl.lit(table.height, pl.Int64).alias("rows_present")
+    return _in_order(pl.concat(frames).with_columns(counts), plan)
+
+
+def _groups(pairs: pl.DataFrame, plan: _Plan) -> list[pl.DataFrame]:
+    return pairs.partition_by(plan.for_each, maintain_order=True) if plan.for_each else [pairs]
+
+
+def _without_pairs(mine: pl.DataFrame, pairs: pl.DataFrame, plan: _Plan, level: Any) -> pl.DataFrame:
+    """A level in the groups where no row of it has a partner: nothing is known of it there."""
+    groups: list[dict[str, Any]] = [] if pairs.height else [{}]
+    if plan.for_each:
+        there = mine.select(plan.for_each).unique(maintain_order=True)
+        alone = there.join(pairs, on=plan.for_each, how="anti", nulls_equal=True, maintain_order="left")
+        groups = alone.to_dicts()
+    known: dict[str, Any] = {"level": level_text(level), "baseline": level_text(plan.levels[0]), "verdict": NO_PAIR}
+    known |= dict.fromkeys(("pairs", "pairs_null", "seeds"), 0)
+    records = [group | known | {"metric": metric} for group in groups for metric in plan.metrics]
+    schema: dict[str, Any] = {name: mine.schema[name] for name in plan.for_each}
+    return pl.DataFrame(records, schema=schema | SCHEMA)
 
 
 def _in_order(out: pl.DataFrame, plan: _Plan) -> pl.DataFrame:

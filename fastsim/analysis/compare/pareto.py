@@ -17,6 +17,7 @@ from fastsim.errors import InputError
 from fastsim.store.scan import scan
 
 RESAMPLES = 500
+ROWS = "n|rows"
 _AIM = re.compile(r"\s*(?:(least|most)\s+)?(\S+)\s*")
 
 
@@ -91,6 +92,7 @@ def pareto(
         on_front            Boolean
         front_share         Float64 share of 500 resamples of the seeds in which it is on the front: the same seeds for
                                     all settings, so that what they share cancels; null with one seed
+        rows_used, ..._present Int64 of the whole table: rows of these settings, of those that there are
         =================== ======= ===================================================================================
 
         Settings that lack a seed which others have, or a value that is not a percentile, are left out.
@@ -107,7 +109,9 @@ def pareto(
         raise InputError("these rows have no axis but the seed and for_each, but one was expected to choose from")
     settings = _per_seed(table, axes, list(for_each))
     groups = settings.partition_by(list(for_each), maintain_order=True) if for_each else [settings]
-    return pl.concat([_judged(group, aims) for group in groups])
+    used, present = int(settings[ROWS].sum()), table.frame.height
+    counts = pl.lit(used, pl.Int64).alias("rows_used"), pl.lit(present, pl.Int64).alias("rows_present")
+    return pl.concat([_judged(group, aims) for group in groups]).drop(ROWS).with_columns(counts)
 
 
 def mixed_loads(rows: Rows, for_each: Sequence[str] = ()) -> list[str]:
@@ -132,11 +136,12 @@ def _per_seed(table: Table, axes: list[str], for_each: list[str]) -> pl.DataFram
     seeds = table.frame.group_by([*keys, SEED], maintain_order=True).agg(
         *(value.mean() for value in values),
         pl.any_horizontal(value.is_null().any() for value in values).alias("missing"),
+        pl.len().cast(pl.Int64).alias(ROWS),
     )
     lists = (
         seeds.sort(SEED, maintain_order=True)
         .group_by(keys, maintain_order=True)
-        .agg(*table.metrics, pl.col("missing").any())
+        .agg(*table.metrics, pl.col("missing").any(), pl.col(ROWS).sum())
     )
     order = seeds.select(keys).unique(maintain_order=True)
     settings = order.join(lists, on=keys, nulls_equal=True, maintain_order="left")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 
 import polars as pl
 
@@ -17,7 +16,7 @@ from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import OUTCOMES, Sweep
 from fastsim.analysis.report.theme import config, css_variables
 from fastsim.errors import InputError
-from fastsim.store import read_manifest
+from fastsim.store.contents import Contents
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
 """What a browser lets the page do: nothing from anywhere else. (Vega makes functions of its expressions.)"""
@@ -32,20 +31,19 @@ class Provenance:
     about: tuple[tuple[str, str], ...]
     spec: str
     errors: tuple[dict[str, object], ...]
-    state: str
-    wanted_rows: int
+    warnings: tuple[str, ...]
 
 
-def provenance(folder: Path) -> Provenance:
-    """Read what a sweep's folder says of itself."""
-    manifest = read_manifest(folder)
+def provenance(found: Contents) -> Provenance:
+    """What a sweep's folder says of itself."""
+    folder, manifest = found.folder, found.manifest
     if manifest is None:
         raise InputError(f"{folder}: no readable manifest.json, but a sweep's folder was expected")
     written = datetime.fromtimestamp((folder / "manifest.json").stat().st_mtime, UTC)
     spec = folder / "spec.toml"
     about = (
         ("folder", folder.resolve().name),
-        ("state", manifest.state),
+        ("state", "complete, every file as it was stored" if found.is_complete else f"{found.rows:,} rows are there"),
         ("spec hash", manifest.spec_hash),
         ("selection", f"{manifest.selection}, {manifest.rows:,} of {manifest.grid_size:,} configurations"),
         ("shard", " of ".join(map(str, manifest.shard))),
@@ -58,7 +56,9 @@ def provenance(folder: Path) -> Provenance:
         ("report written", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
     )
     text = spec.read_text(errors="replace") if spec.is_file() else ""
-    return Provenance(about, text, tuple(manifest.errors), manifest.state, manifest.rows)
+    part = [f"These rows are {found.extent()}: what is said of them need not hold for the whole grid."]
+    warnings = [*(part if found.extent() else []), *(f"{note}." for note in found.notes())]
+    return Provenance(about, text, tuple(manifest.errors), tuple(warnings))
 
 
 def _pairs(table: Mapping[str, object]) -> str:
@@ -70,10 +70,7 @@ def page(sweep: Sweep, source: Provenance, gpu_hour_price: float | None = None) 
     charts = html.Charts()
     title = sweep.question.text or f"Sweep {sweep.folder.resolve().name}"
     warnings = [sections.failures(sweep, [dict(error) for error in source.errors])]
-    if sweep.height < source.wanted_rows:
-        warnings.append(
-            html.paragraph(f"Incomplete: {sweep.height:,} of {source.wanted_rows:,} rows are there.", "warning")
-        )
+    warnings += [html.paragraph(warning, "warning") for warning in source.warnings]
     parts = [
         ("answer", "Answer", "".join(warnings) + sections.answer(sweep)),
         ("where", "Where service holds", sections.where(sweep, charts)),

@@ -128,7 +128,9 @@ class Sweep:
         return wanted[metric] if metric in wanted else metric == MEETS or better(metric) > 0
 
 
-def read_sweep(folder: Path, question: Question, gpu_hour_price: float | None = None) -> Sweep:
+def read_sweep(
+    folder: Path, question: Question, gpu_hour_price: float | None = None, rows: pl.LazyFrame | None = None
+) -> Sweep:
     """Read a sweep's folder.
 
     Parameters
@@ -139,8 +141,10 @@ def read_sweep(folder: Path, question: Question, gpu_hour_price: float | None = 
         What was asked.
     gpu_hour_price
         What all GPUs of one simulated server cost an hour; adds the metric `COST`.
+    rows
+        The rows, where they have been looked through already.
     """
-    rows = scan(folder)
+    rows = scan(folder) if rows is None else rows
     names = rows.collect_schema().names()
     axis_names = [name for name in names if "." in name and name != SEED]
     wanted = [name for name, _ in question.objectives] + [*question.columns, *USUAL]
