@@ -14,6 +14,7 @@ from fastsim.config.models import Config
 from fastsim.config.rules_classes import class_rules
 from fastsim.config.rules_clock import CLOCK_RULES
 from fastsim.config.rules_engines import FAMILY_EFFECTS, FAMILY_RULES
+from fastsim.config.rules_start import START_RULES as START_PARTS
 from fastsim.errors import InputError
 
 VLLM_ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async")
@@ -230,6 +231,16 @@ RUN_RULES = (
 
 RULES: tuple[Rule, ...] = (*ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES)
 
+START_RULES: tuple[Rule, ...] = tuple(Rule(*parts) for parts in START_PARTS)
+"""What vLLM refuses at its start. A grid may hold such configurations: they become rows of status `refused`."""
+START_KEYS = tuple(dict.fromkeys(key for rule in START_RULES for key in rule.keys))
+
+
+def start_fault(value_of: Callable[[str], Any]) -> str | None:
+    """Why no server starts with a configuration, whose values by key these are; None: one does."""
+    faults = (rule.fault([value_of(key) for key in rule.keys]) for rule in START_RULES)
+    return next((fault for fault in faults if fault), None)
+
 
 def rules_of_classes(names: Sequence[str]) -> list[Rule]:
     """The rules of classes of requests with these names."""
@@ -242,11 +253,13 @@ def check_rules(config: Config, source: str = "configuration", rules: Sequence[R
     Raises
     ------
     InputError
-        The first rule that does not hold, as a sentence.
+            The first rule that does not hold, as a sentence; with all rules, also what vLLM refuses at its start.
     """
     for rule in (*rules, *rules_of_classes(config.workload.classes.names)):
         if fault := rule.fault([config.value(key) for key in rule.keys]):
             raise InputError(f"{source}: {fault}")
+    if rules is RULES and (fault := start_fault(config.value)):
+        raise InputError(f"{source}: {fault}")
 
 
 @dataclass(frozen=True)

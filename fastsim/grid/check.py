@@ -1,5 +1,6 @@
 """Rules, effects and traces over a whole grid, looking only at combinations of the axes involved."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
@@ -7,7 +8,7 @@ from typing import Any
 
 from fastsim.config import EFFECTS, RULES, Config
 from fastsim.config.keys import CLASSES, split_class
-from fastsim.config.rules import rules_of_classes
+from fastsim.config.rules import START_KEYS, rules_of_classes, start_fault
 from fastsim.config.spec import TRACE
 from fastsim.errors import InputError
 from fastsim.grid.digits import Digit
@@ -41,6 +42,39 @@ def check_grid(base: Config, digits: Sequence[Digit], source: str) -> None:
                     f"{source}: workload.num_requests = {count}, but at most {rows} was expected: "
                     f"{path} has no more usable rows"
                 )
+
+
+def refused_at_start(base: Config, digits: Sequence[Digit], source: str) -> str | None:
+    """A sentence on the configurations with which no server starts: how many, and why the first of them.
+
+    Raises
+    ------
+    InputError
+        When it is all of them.
+    """
+    involved = [digit for digit in digits if any(key in digit.settings for key in START_KEYS)]
+    others = prod(digit.size for digit in digits if digit not in involved)
+    columns = []
+    for digit in involved:
+        keys = [key for key in START_KEYS if key in digit.settings]
+        rows = zip(*(digit.settings[key] for key in keys), strict=True)
+        columns.append([(dict(zip(keys, row, strict=True)), count) for row, count in Counter(rows).items()])
+    refused, why = 0, None
+    for chosen in product(*columns):
+        values = {key: value for settings, _ in chosen for key, value in settings.items()}
+        fault = start_fault(lambda key, values=values: values.get(key, base.value(key)))  # type: ignore[misc]
+        if fault:
+            refused += prod(count for _, count in chosen)
+            why = why or fault
+    if why is None:
+        return None
+    size = prod(digit.size for digit in digits)
+    if refused * others == size:
+        raise InputError(f"{source}: {why}")
+    return (
+        f"{source}: with {refused * others:,} of {size:,} configurations no server starts; they become rows of status "
+        f"refused. One of them: {why}"
+    )
 
 
 def class_names(base: Config, digits: Sequence[Digit]) -> list[str]:

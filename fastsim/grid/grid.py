@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from fastsim.config import KEYS, Config, Spec, WorkloadConfig, load_spec, spec_from_mapping, with_values
 from fastsim.config.keys import class_keys, is_trace
+from fastsim.config.rules import START_KEYS, start_fault
 from fastsim.errors import InputError
-from fastsim.grid.check import check_grid, idle_axes
+from fastsim.grid.check import check_grid, idle_axes, refused_at_start
 from fastsim.grid.columns import Columns, Encode
 from fastsim.grid.digits import Axis, Digit
 from fastsim.grid.export import spec_text
@@ -60,6 +61,10 @@ class Grid:
         self._columns = Columns(self.base, self._digits, self._strides)
         check_grid(self.base, self._digits, spec.source)
         self.warnings: list[str] = idle_axes(self.base, self._digits, spec.source)
+        refused = refused_at_start(self.base, self._digits, spec.source)
+        self.some_refused = refused is not None
+        if refused is not None:
+            self.warnings.insert(0, refused)
 
     @classmethod
     def from_toml(cls, path: str | Path | None, sets: Sequence[str] = (), axes: Iterable[str] = ()) -> "Grid":
@@ -110,6 +115,17 @@ class Grid:
                 for key, values in digit.settings.items()
             },
         )
+
+    def refusal(self, index: int) -> str | None:
+        """Why no server starts with a configuration; None: one does."""
+        found: dict[str, Any] = {}
+        for digit, position in zip(self._digits, self._positions(index), strict=True):
+            found |= {key: digit.settings[key][position] for key in START_KEYS if key in digit.settings}
+        return start_fault(lambda key: found[key] if key in found else self.base.value(key))
+
+    def refused(self, indices: Int64Array) -> npt.NDArray[np.bool_]:
+        """Whether no server starts with each of some configurations; shape (len(indices),)."""
+        return np.array([self.refusal(index) is not None for index in indices.tolist()], np.bool_)
 
     def workload_index(self, index: int) -> int:
         """Which workload a configuration runs."""

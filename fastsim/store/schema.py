@@ -21,6 +21,8 @@ MAX_ENUM = 1000
 """Text axes up to this many values are enums: a category costs a part its name only once."""
 
 ERROR = STATUSES.index("error")
+REFUSED = STATUSES.index("refused")
+STATUS = INT_COLUMNS.index("status")
 
 
 def part_frame(
@@ -105,7 +107,14 @@ def empty_rows(count: int) -> tuple[npt.NDArray[np.float64], Int64Array]:
     """Rows of configurations that failed: everything null but the status, which is `error`."""
     floats = np.full((count, len(FLOAT_COLUMNS)), np.nan)
     ints = np.full((count, len(INT_COLUMNS)), NULL, np.int64)
-    ints[:, INT_COLUMNS.index("status")] = ERROR
+    ints[:, STATUS] = ERROR
+    return floats, ints
+
+
+def refused_rows(count: int) -> tuple[npt.NDArray[np.float64], Int64Array]:
+    """Rows of configurations with which vLLM would not start: everything null but the status, which is `refused`."""
+    floats, ints = empty_rows(count)
+    ints[:, STATUS] = REFUSED
     return floats, ints
 
 

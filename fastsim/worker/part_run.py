@@ -159,9 +159,18 @@ class PartRun:
                 self._note([index], error)
 
     def _simulate(self, workload: Any, group: Int64Array, row: int) -> None:
-        rows = self.simulation.simulate_chunk(workload, self.simulation.records_at(self.job.grid, group))
-        self.floats[row : row + len(group)] = rows.floats
-        self.ints[row : row + len(group)] = rows.ints
+        """Fill the rows from a row on; those that vLLM would not start with stay null."""
+        places = np.arange(row, row + len(group))
+        if self.job.grid.some_refused:
+            from fastsim.store.schema import refused_rows
+
+            refused = self.job.grid.refused(group)
+            self.floats[places[refused]], self.ints[places[refused]] = refused_rows(int(refused.sum()))
+            places, group = places[~refused], group[~refused]
+        if len(group):
+            rows = self.simulation.simulate_chunk(workload, self.simulation.records_at(self.job.grid, group))
+            self.floats[places] = rows.floats
+            self.ints[places] = rows.ints
 
     def _note(self, indices: list[int], error: Exception) -> None:
         self.errors.update(dict.fromkeys(indices, f"{type(error).__name__}: {error}"))

@@ -11,7 +11,7 @@ import polars as pl
 from fastsim.analysis.compare.metrics import comparable
 from fastsim.analysis.cost import COST, THROUGHPUT, Price
 from fastsim.errors import InputError
-from fastsim.metrics.columns import column_or_error
+from fastsim.metrics.columns import DID_NOT_RUN, column_or_error
 from fastsim.store.scan import scan
 
 SEED = "workload.seed"
@@ -28,7 +28,7 @@ class Table:
 
 
 def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) -> Table:
-    """Axes, seed and metrics of a sweep's folder or rows; rows of status `error` are left out: they say nothing.
+    """Axes, seed and metrics of a sweep's folder or rows; rows that did not run are left out: they say nothing.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) ->
         _check_metric(name, names, price)
     columns = [price.expression() if name == COST and price else pl.col(name).cast(pl.Float64) for name in wanted]
     if "status" in names:
-        frame = frame.filter(pl.col("status").cast(pl.String) != "error")
+        frame = frame.filter(~pl.col("status").cast(pl.String).is_in(DID_NOT_RUN))
     keys = [name for name in names if "." in name]
     workload = [name for name in names if name == "workload_id"]
     table = frame.select(*keys, *columns, *workload).collect()

@@ -132,7 +132,7 @@ class Evaluator:
         InputError
             When the evaluator has no grid, the grid no such configuration, or a workload cannot be built.
         """
-        from fastsim.store.schema import part_frame
+        from fastsim.store.schema import part_frame, refused_rows
 
         if self.grid is None:
             raise InputError("an evaluator without a grid has no rows, but one made with a grid was expected")
@@ -147,6 +147,9 @@ class Evaluator:
             load = Load(self.grid.workload_config(workload))
             tasks.append(Task(load, records_at(self.grid, wanted[places]), places))
         found = self._answers(tasks, len(wanted))
+        if self.grid.some_refused:
+            refused = self.grid.refused(wanted)
+            found.floats[refused], found.ints[refused] = refused_rows(int(refused.sum()))
         return part_frame(self.grid, wanted, found.workload_ids, found.floats, found.ints)
 
     def table(self, pairs: Sequence[tuple[Load, Config]]) -> Table:

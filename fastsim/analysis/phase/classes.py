@@ -12,7 +12,7 @@ import polars as pl
 
 from fastsim.errors import InputError
 from fastsim.metrics import VERDICTS
-from fastsim.metrics.columns import column_or_error
+from fastsim.metrics.columns import DID_NOT_RUN, column_or_error
 
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
 _OPERATORS: dict[str, Callable[[pl.Expr, float], pl.Expr]] = {
@@ -52,7 +52,7 @@ def read_classes(metric: str | None) -> Classes:
         codes = {name: place for place, name in enumerate(names)}
 
         def of_verdict(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
-            failed = pl.col("status").cast(pl.String) == "error"
+            failed = pl.col("status").cast(pl.String).is_in(DID_NOT_RUN)
             verdict = pl.col("verdict").cast(pl.String).replace_strict(codes, default=0, return_dtype=pl.Int64)
             return rows.select(pl.when(failed).then(0).otherwise(verdict).alias("code"))["code"].to_numpy()
 

@@ -69,8 +69,6 @@ def option(
         check_rules(config)
     except InputError:
         return None
-    if config.engine.max_num_batched_tokens < config.engine.max_num_seqs:
-        return None
     (outlook,) = trials.outlooks([config], traffic, seeds)
     point = space.nearest(settings)
     labels = dict(settings) if point is None else space.labels(point)

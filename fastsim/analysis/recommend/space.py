@@ -90,11 +90,7 @@ class Space:
             check_rules(config)
         except InputError as error:
             return str(error)
-        engine = config.engine
-        # vLLM's SchedulerConfig refuses it
-        return (
-            "max_num_batched_tokens below max_num_seqs" if engine.max_num_batched_tokens < engine.max_num_seqs else None
-        )
+        return None
 
     def points(self) -> Iterator[Point]:
         """Every setting with which a server would start."""

@@ -11,6 +11,7 @@ from fastsim.analysis.recommend.space import BLOCKS, SEQS, TOKENS, Space
 from fastsim.analysis.recommend.trials import Traffic, Trials
 from fastsim.config import Config, resolved
 from fastsim.config.derived import with_values
+from fastsim.config.rules import start_fault
 
 MORE = 1.25
 """How much more of a resource."""
@@ -85,7 +86,7 @@ def alternatives(
     changed = {}
     for key, value in tries:
         other = space.with_settings({**settings, key: value})
-        if other.engine.max_num_batched_tokens >= other.engine.max_num_seqs:
+        if start_fault(other.value) is None:
             changed[key, value] = other
     base, *found = trials.outlooks([config, *changed.values()], traffic, seeds)
     return [

@@ -18,7 +18,7 @@ from fastsim.analysis.cost import COST, Price
 from fastsim.analysis.numbers import column_label, short_key
 from fastsim.analysis.report.question import MEETS, Question
 from fastsim.metrics import by_name
-from fastsim.metrics.columns import VERDICTS
+from fastsim.metrics.columns import DID_NOT_RUN, VERDICTS
 from fastsim.store.scan import scan
 
 ERROR = "error"
@@ -149,7 +149,7 @@ def read_sweep(
     axis_names = [name for name in names if "." in name and name != SEED]
     wanted = [name for name, _ in question.objectives] + [*question.columns, *USUAL]
     metrics = [name for name in dict.fromkeys(wanted) if name in names and by_name()[name].kind != "code"]
-    failed = pl.col("status") == ERROR
+    failed = pl.col("status").cast(pl.String).is_in(DID_NOT_RUN)
     outcome = (
         pl.when(failed | pl.col("verdict").is_null()).then(pl.lit(ERROR)).otherwise(pl.col("verdict").cast(pl.String))
     )

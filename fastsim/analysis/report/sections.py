@@ -185,4 +185,6 @@ def failures(sweep: Sweep, messages: list[dict[str, Any]]) -> str:
     if not count:
         return ""
     first = f" The first: config_id {messages[0]['config_id']}: {messages[0]['error']}" if messages else ""
-    return html.paragraph(f"{count:,} rows have failed and have no figures.{first}", "warning")
+    return html.paragraph(
+        f"{count:,} rows have failed, or no server starts with their settings; they have no figures.{first}", "warning"
+    )
