@@ -20,7 +20,7 @@ CASES = [
 @pytest.mark.parametrize("path", CASES)
 def test_kernel_equals_recording(path: Path) -> None:
     case = read_case(path)
-    for mode, (fast_forward, record_steps) in MODES.items():
+    for mode, (fast_forward, record_steps, _) in MODES.items():
         assert verify_case(case, fast_forward=fast_forward, record_steps=record_steps) is None, mode
 
 

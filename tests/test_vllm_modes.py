@@ -27,7 +27,8 @@ def digest(family: str, seed: int, sizes: dict[str, int]) -> str:
     case, requests = random_case(random.Random(seed), family=family, **sizes)
     records, workload = records_of(case), workload_of(case, requests)
     hashed = hashlib.blake2b(digest_size=16)
-    for fast_forward, record_steps in MODES.values():
+    for fast_forward, record_steps, dense in MODES.values():
+        records.engine["dense"] = dense
         run = run_recorded(records, workload, fast_forward=fast_forward, record_steps=record_steps)
         facts = kernel_facts(run, case)
         hashed.update(repr((facts.steps, facts.requests, facts.totals, facts.free_order)).encode())

@@ -218,8 +218,13 @@ def histogram_of(gaps_us: Sequence[int]) -> npt.NDArray[np.int64]:
 
 # --- The comparison ---------------------------------------------------------------------------------------------------
 
-MODES = {"stepping": (False, True), "fast-forward": (True, True), "fast-forward, no record": (True, False)}
-"""How the kernel can be run: (fast_forward, record_steps)."""
+MODES = {
+    "stepping": (False, True, False),
+    "fast-forward": (True, True, False),
+    "fast-forward, no record": (True, False, False),
+    "fast-forward, dense": (True, False, True),
+}
+"""How the kernel can be run: (fast_forward, record_steps, dense)."""
 
 
 def kernel_difference(
@@ -232,7 +237,8 @@ def kernel_difference(
     records, workload = records_of(case), workload_of(case, requests, groups)
     expected = oracle_facts(outcome, case)
     rows: npt.NDArray[np.int64] | None = None
-    for mode, (fast_forward, record_steps) in MODES.items():
+    for mode, (fast_forward, record_steps, dense) in MODES.items():
+        records.engine["dense"] = dense
         run = run_recorded(records, workload, fast_forward=fast_forward, record_steps=record_steps)
         facts = kernel_facts(run, case)
         difference = first_difference(expected, facts, steps=record_steps)

@@ -10,6 +10,7 @@ from fastsim.engines.outputs import Status, Stop
 from fastsim.engines.vllm.arrivals import next_arrival_us, open_door
 from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
+from fastsim.engines.vllm.dense import FALL_BACK, is_plain, run_dense
 from fastsim.engines.vllm.fast_forward import jump, may_jump
 from fastsim.engines.vllm.gaps import tick
 from fastsim.engines.vllm.lanes import advance_clock, lane_remove, length, take_ended_off_clock
@@ -31,6 +32,8 @@ SLEEP_US = 1000
 def run_configuration(state):
     """One run of the engine that the configuration names. Returns 0, or LOG_FULL: repeat with more room."""
     s = borrow(state)
+    if is_plain(s) and run_dense(s) != FALL_BACK:
+        return 0
     return run_async(s) if s.cfg["asynchronous"] else run(s)
 
 

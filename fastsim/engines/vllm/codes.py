@@ -136,6 +136,7 @@ _INT_FIELDS = (
     "horizon_us",  # NO_LIMIT when null
     "max_steps",
     "fast_forward",
+    "dense",  # may run in the dense loop
     "detect_livelock",
     "record",  # write the per-step record
 )

@@ -65,11 +65,11 @@ def steps_until_change(s):
         steps = min(steps, steps_until_no_progress(s))
     if s.cfg["prefill_schedule_interval"] > 1:
         steps = min(steps, s.st["last_prefill"] + s.cfg["prefill_schedule_interval"] - s.st["executed"] - 1)
-    return min(steps, _steps_until_short(s, steps))
+    return min(steps, steps_until_short(s, steps))
 
 
 @inlined
-def _steps_until_short(s, most):
+def steps_until_short(s, most):
     """Coming steps that the free blocks cover, at most `most`. A whole turn of the lanes takes a block a request."""
     block_size = s.cfg["block_size"]
     turns = s.st["free"] // s.st["clocked"]
@@ -137,9 +137,9 @@ def jump(s):
         stop_us = min(stop_us, next_deadline_us(s))
     s.st["preempted"] = 0
     if s.cfg["b3_us_per_context_token"] != 0.0 or s.cfg["record"]:
-        done, last_call_us = _jump_by_time(s, steps, stop_us)
+        done, last_call_us = jump_by_time(s, steps, stop_us)
     else:
-        done, last_call_us = _jump_at_once(s, steps, stop_us)
+        done, last_call_us = jump_at_once(s, steps, stop_us)
     if done == 0:
         return
     # Those who came during the jump could not be admitted, but they did wait
@@ -151,7 +151,7 @@ def jump(s):
 
 
 @inlined
-def _jump_at_once(s, steps, stop_us):
+def jump_at_once(s, steps, stop_us):
     """Steps of equal duration: closed form. Returns how many, and when the last schedule() call was."""
     decoders = s.st["clocked"]
     duration = step_us(s.cfg, 0, decoders, 0, 0)
@@ -200,7 +200,7 @@ def _count_jumped(s, steps, duration_us):
 
 
 @helper
-def _jump_by_time(s, steps, stop_us):
+def jump_by_time(s, steps, stop_us):
     """The same where every step has its own duration: a loop over time, never over requests."""
     block_size = s.cfg["block_size"]
     decoders = s.st["clocked"]

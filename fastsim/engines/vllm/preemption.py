@@ -174,7 +174,7 @@ def preempt_request(s, i):
         lane_remove(s, i)
     running_remove(s, i)
     s.st["protected"] -= s.req.protected[i]
-    _take_state_away(s, i)
+    take_state_away(s, i)
     s.req.mid_prefill[i] = 0
     if s.cfg["asynchronous"]:
         s.req.stale[i] = 1 if s.req.flights[i] > 0 else 0
@@ -192,7 +192,7 @@ def preempt_request(s, i):
 
 
 @helper
-def _take_state_away(s, i):
+def take_state_away(s, i):
     """Free the blocks; what else is lost is the preemption mode."""
     block_size = s.cfg["block_size"]
     if s.cfg["preemption_mode"] == PreemptionMode.SWAP:

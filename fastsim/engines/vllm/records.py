@@ -111,4 +111,5 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     records["horizon_us"] = take("run.horizon_s", microseconds_or(int(NO_LIMIT)))
     records["max_steps"] = take("run.max_steps", int)
     records["fast_forward"] = 1
+    records["dense"] = 1
     return records

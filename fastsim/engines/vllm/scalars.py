@@ -57,6 +57,9 @@ SCALARS_DTYPE = np.dtype(
             "clock_next_end",  # least end_clock among them
             "clock_token_us",  # when they all got their latest token
             "clock_step",  # steps done then
+            # dense loop
+            "prefilling",  # the request in the middle of its prefill, the last in running order
+            "admitted_arrivals",  # of `arrivals`, those before this place have been admitted
             # asynchronous scheduling: "the flight" is the batch whose output is not known yet at a schedule() call
             "in_flight",  # batches submitted, their output not yet received: at a call 0 or 1; synchronous: always 0
             "gpu_us",  # end of the latest batch that was not empty

@@ -155,8 +155,9 @@ class Queues(NamedTuple):
     lane_head, lane_tail   int32    (max block_size + 1,)      ends of each lane; EXPLICIT is number block_size
     lane_size              int32    (max block_size + 1,)
     clock_request          int32    (num_requests,)            who is on the clock, dense, in no order
-    clock_end              int32    (num_requests,)            its end_clock
-    heap                   int32    (num_requests,)            waiting requests ordered by queue_key
+    clock_end              int64    (num_requests,)            its end_clock
+    clock_offset           int32    (num_requests,)            dense loop: its C - D; there all in admission order
+    heap                   int32    (num_requests,)            waiting requests ordered by queue_key; dense: a stack
     arrivals               int32    (num_requests,)            servable requests that arrive by themselves, in order
     arrival_heap           int32    (num_requests,)            requests whose arrival became known during the run
     scheduled              int32    (num_requests,)            explicit requests scheduled in this step, in order
@@ -176,7 +177,8 @@ class Queues(NamedTuple):
     lane_tail: Int64Array
     lane_size: Int32Array
     clock_request: Int64Array
-    clock_end: Int32Array
+    clock_end: Int64Array
+    clock_offset: Int32Array
     heap: Int64Array
     arrivals: Int64Array
     arrival_heap: Int64Array

@@ -1,0 +1,332 @@
+"""The same engine over dense arrays, for configurations in which little can happen.
+
+Under vLLM's own rules without the rarer knobs (`is_plain`), at the end of a step everybody running decodes but at most
+one, whoever is preempted is the last in running order and goes to the front of the queue. So the running list is an
+array, the queue a stack of preempted requests on top of the arrivals, and nobody needs a link or a lane of its own.
+A step in which the head of the queue cannot be admitted is known before it is computed, and is part of a jump.
+
+What can happen to few (a livelock under restart, an empty step, a full log) is left to the general loop: `run_dense`
+then says FALL_BACK, and the run is made again.
+"""
+
+from fastsim._jit import helper, inlined
+from fastsim.engines.outputs import NEVER, Status, Stop
+from fastsim.engines.vllm.admission import allocate_slots, fits
+from fastsim.engines.vllm.arrivals import next_arrival_us
+from fastsim.engines.vllm.blocks import cache_blocks, find_hits
+from fastsim.engines.vllm.codes import NO_LIMIT, Admission, PreemptionMode, QueueOrder, RunningCap, Victim
+from fastsim.engines.vllm.dense_batch import (
+    enter_dense,
+    finish_decoders,
+    finish_dense,
+    preempt_last,
+    set_back_clock,
+    take_due_blocks,
+    write_out_dense,
+)
+from fastsim.engines.vllm.fast_forward import jump_at_once, jump_by_time, steps_until_short
+from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.gaps import gap_log_has_room, tick
+from fastsim.engines.vllm.lanes import advance_clock, end_life
+from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.livelock import GOING_ON, steps_until_no_progress
+from fastsim.engines.vllm.preemption import count_scheduled
+from fastsim.engines.vllm.reset import reset, settle
+from fastsim.engines.vllm.schedule import LATEST_CLOCK
+from fastsim.engines.vllm.state import NONE
+from fastsim.engines.vllm.update import deliver_token
+
+FALL_BACK = -3
+
+
+@helper
+def is_plain(s):
+    """Whether the dense loop knows all rules of this configuration."""
+    cfg = s.cfg
+    own_rules = (
+        cfg["queue_order"] == QueueOrder.FCFS
+        and cfg["victim"] == Victim.TAIL
+        and cfg["boost_after"] == 0
+        and cfg["preemption_mode"] != PreemptionMode.SWAP
+        and cfg["admission"] == Admission.GREEDY
+        and not cfg["bypass"]
+        and not cfg["slot_preempt"]
+        and cfg["running_cap"] != RunningCap.FEEDBACK
+        and cfg["backpressure_threshold"] == 0.0
+        and min(cfg["max_num_queued_reqs"], cfg["max_num_queued_tokens"], cfg["timeout_us"]) == NO_LIMIT
+    )
+    plain_steps = (
+        cfg["enable_chunked_prefill"]
+        and cfg["long_prefill_token_threshold"] == 0
+        and cfg["prefill_schedule_interval"] <= 1
+        and cfg["livelock_steps"] == 0
+        and _budget(s) >= min(cfg["max_num_seqs"], cfg["max_num_active_seqs"])
+    )
+    whole = cfg["dense"] and cfg["fast_forward"] and not cfg["record"] and not cfg["asynchronous"]
+    return whole and own_rules and plain_steps and s.wl.clients[0] == 0
+
+
+@inlined
+def _budget(s):
+    return min(s.cfg["max_num_scheduled_tokens"], s.cfg["max_num_batched_tokens"])
+
+
+@helper
+def run_dense(s):
+    """One run from the first arrival to its end. Returns 0, or FALL_BACK: the general loop has to do it."""
+    reset(s)
+    s.st["prefilling"] = NONE
+    stop = GOING_ON
+    while True:
+        let_in(s, s.st["now_us"])
+        stop = _before_step(s)
+        if stop != GOING_ON:
+            break
+        if s.st["running"] + s.st["waiting"] == 0:
+            continue
+        restart = s.cfg["preemption_mode"] == PreemptionMode.RESTART
+        if restart and (not gap_log_has_room(s, s.wl.prompt_tokens.shape[0]) or steps_until_no_progress(s) <= 0):
+            return FALL_BACK
+        if s.st["clock"] > LATEST_CLOCK:
+            set_back_clock(s)
+        blocked = s.st["prefilling"] == NONE and is_blocked(s)
+        if not (blocked and s.st["clocked"] > 0 and jump_dense(s)) and not step_dense(s, blocked):
+            return FALL_BACK
+    for place in range(s.st["clocked"]):
+        end_life(s, write_out_dense(s, place, 0))
+    if s.st["prefilling"] != NONE:
+        end_life(s, s.st["prefilling"])
+    for k in range(s.st["admitted_arrivals"], s.st["arrival_cursor"]):
+        s.log.status[s.q.arrivals[k]] = Status.WAITING
+    s.tot["cap_steps"] = s.st["cap"] * s.tot["steps"]
+    settle(s, stop)
+    return 0
+
+
+@inlined
+def let_in(s, until_us):
+    """Everybody who has arrived by `until_us` is in the queue."""
+    cursor = s.st["arrival_cursor"]
+    while cursor < s.st["own_arrivals"]:
+        i = s.q.arrivals[cursor]
+        if s.log.arrival_us[i] > until_us:
+            break
+        s.req.waiting_since_us[i] = s.log.arrival_us[i]
+        s.st["alive_tokens"] += s.wl.prompt_tokens[i] + s.wl.output_tokens[i]
+        s.st["waiting"] += 1
+        cursor += 1
+    s.st["arrival_cursor"] = cursor
+
+
+@inlined
+def _before_step(s):
+    """Stop, or (idle) advance the clock to the next arrival, or go on."""
+    s.st["running"] = s.st["clocked"] + (s.st["prefilling"] != NONE)
+    if s.st["running"] + s.st["waiting"] == 0:
+        arrival_us = next_arrival_us(s)
+        if arrival_us == NO_LIMIT:
+            return Stop.DRAINED
+        s.st["now_us"] = arrival_us
+        return Stop.HORIZON if arrival_us >= s.cfg["horizon_us"] else GOING_ON
+    if s.st["now_us"] >= s.cfg["horizon_us"]:
+        return Stop.HORIZON
+    if s.tot["steps"] == s.cfg["max_steps"]:
+        return Stop.MAX_STEPS
+    return GOING_ON
+
+
+# --- Waiting ----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def head_of_queue(s):
+    """Who was preempted last, else who came first."""
+    size = s.st["heap_size"]
+    return s.q.heap[size - 1] if size > 0 else s.q.arrivals[s.st["admitted_arrivals"]]
+
+
+@inlined
+def tokens_admitted(s, i, budget, running):
+    """Tokens that waiting request `i` would be given in this step (0: it does not fit), and its cached blocks."""
+    hits = 0
+    evictable = 0
+    if s.cfg["enable_prefix_caching"]:
+        hits, evictable = find_hits(s, i)
+    computed = hits * s.cfg["block_size"]
+    tokens = min(s.req.num_tokens[i] - computed, budget)
+    watermark = s.cfg["watermark_blocks"] if running > 0 else 0
+    if not fits(s, i, computed + tokens, hits, False, s.st["free"] - evictable - watermark):
+        tokens = 0
+    return tokens, hits
+
+
+@inlined
+def is_blocked(s):
+    """Whether the coming step, and all after it until something else happens, admits nobody."""
+    running = s.st["clocked"]
+    if s.st["waiting"] == 0 or running >= min(s.cfg["max_num_active_seqs"], s.st["cap"]):
+        return True
+    left = _budget(s) - running
+    return left <= 0 or tokens_admitted(s, head_of_queue(s), left, running)[0] == 0
+
+
+@inlined
+def admit_waiting(s, running):
+    """The waiting loop of a step."""
+    cap = min(s.cfg["max_num_active_seqs"], s.st["cap"])
+    while s.st["token_budget"] > 0 and running < cap and s.st["waiting"] > 0:
+        i = head_of_queue(s)
+        tokens, hits = tokens_admitted(s, i, s.st["token_budget"], running)
+        if tokens == 0:
+            return running
+        admit_dense(s, i, tokens, hits)
+        running += 1
+    return running
+
+
+@inlined
+def admit_dense(s, i, tokens, hits):
+    """Move the head of the queue onto this step's list."""
+    if s.st["heap_size"] > 0:
+        s.st["heap_size"] -= 1
+    else:
+        s.st["admitted_arrivals"] += 1
+    s.st["waiting"] -= 1
+    computed = hits * s.cfg["block_size"]
+    allocate_slots(s, i, computed + tokens, hits)
+    s.req.num_computed_tokens[i] = computed
+    s.req.life_start_tokens[i] = computed
+    _schedule(s, i, tokens)
+    s.log.status[i] = Status.RUNNING
+    s.log.admission_wait_us[i] = max(s.log.admission_wait_us[i], s.st["now_us"] - s.req.waiting_since_us[i])
+    if s.log.first_scheduled_us[i] == NEVER:
+        s.log.first_scheduled_us[i] = s.st["now_us"]
+        s.log.prefix_hit_tokens_first[i] = computed
+    s.log.prefix_hit_tokens[i] += computed
+    if s.log.num_preemptions[i] > 0:
+        s.tot["salvaged_tokens"] += computed
+
+
+@inlined
+def _schedule(s, i, tokens):
+    count_scheduled(s, i, tokens, 1)
+    s.req.scheduled[i] = tokens
+    s.q.scheduled[s.st["scheduled"]] = i
+    s.st["scheduled"] += 1
+    s.st["token_budget"] -= tokens
+
+
+# --- Steps ------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def step_dense(s, blocked):
+    """One step. False: an empty one, which the general loop has to judge."""
+    s.st["preempted"] = 0
+    s.st["scheduled"] = 0
+    s.st["prefill_tokens"] = 0
+    s.st["decode_tokens"] = 0
+    s.st["context_tokens"] = 0
+    take_due_blocks(s)
+    decoders = s.st["clocked"]
+    s.st["token_budget"] = _budget(s) - decoders
+    running = decoders
+    if s.st["prefilling"] != NONE:
+        running += _go_on_with_prefill(s)
+    if s.st["preempted"] == 0 and not blocked:
+        running = admit_waiting(s, running)
+    decode = s.st["decode_tokens"] + decoders
+    prefill = s.st["prefill_tokens"]
+    if prefill + decode == 0:
+        return False
+    context = s.st["context_tokens"] + s.st["clock_context"] + decoders * s.st["clock"]
+    duration = step_us(s.cfg, prefill, decode, context, 0)
+    end_us = s.st["now_us"] + duration
+    _count(s, prefill, decode, running, duration)
+    _update(s, end_us)
+    s.st["now_us"] = end_us
+    return True
+
+
+@inlined
+def _go_on_with_prefill(s):
+    """The next chunk of the request in prefill. Returns 1, or 0: blocks are short, and as the last it gives way."""
+    i = s.st["prefilling"]
+    computed = s.req.num_computed_tokens[i]
+    tokens = min(s.req.num_tokens[i] - computed, s.st["token_budget"])
+    block_size = s.cfg["block_size"]
+    needed = (computed + tokens + block_size - 1) // block_size - s.req.num_blocks[i]
+    if needed > s.st["free"]:
+        preempt_last(s)
+        return 0
+    if needed > 0:
+        take_blocks(s, needed)
+        s.req.num_blocks[i] += needed
+    if s.cfg["enable_prefix_caching"]:
+        cache_blocks(s, i, (computed + tokens) // block_size)
+    _schedule(s, i, tokens)
+    return 1
+
+
+@inlined
+def _count(s, prefill, decode, running, duration):
+    held = s.st["usable"] - s.st["free"]
+    s.tot["steps"] += 1
+    s.tot["prefill_tokens"] += prefill
+    s.tot["decode_tokens"] += decode
+    s.tot["kv_block_us"] += held * duration
+    s.tot["kv_peak_blocks"] = max(s.tot["kv_peak_blocks"], held)
+    s.tot["running_us"] += running * duration
+    s.tot["running_peak"] = max(s.tot["running_peak"], running)
+    s.tot["waiting_peak"] = max(s.tot["waiting_peak"], s.st["waiting"])
+    s.tot["batch_tokens_peak"] = max(s.tot["batch_tokens_peak"], prefill + decode)
+    s.tot["busy_us"] += duration
+
+
+@inlined
+def _update(s, end_us):
+    """Tokens are delivered at `end_us`; who is done finishes, whose prefill is done decodes from now on."""
+    tick(s, end_us - s.st["clock_token_us"], s.st["clocked"], 1)
+    if s.st["clock_next_end"] == s.st["clock"]:
+        finish_decoders(s, end_us)
+    advance_clock(s, 1)
+    s.st["clock_token_us"] = end_us
+    s.st["clock_step"] = s.tot["steps"]
+    s.st["prefilling"] = NONE
+    for k in range(s.st["scheduled"]):
+        i = s.q.scheduled[k]
+        s.req.num_computed_tokens[i] += s.req.scheduled[i]
+        s.req.scheduled[i] = 0
+        length = s.req.num_computed_tokens[i] + 1
+        if length <= s.req.num_tokens[i]:
+            s.st["prefilling"] = i
+            continue
+        deliver_token(s, i, length, end_us)
+        left = s.req.final_tokens[i] - length
+        if left > 0:
+            enter_dense(s, i, left)
+        else:
+            finish_dense(s, i, end_us)
+
+
+@inlined
+def jump_dense(s):
+    """Nobody can be admitted: do all steps in which everybody only decodes. Whether there were any."""
+    steps = min(s.st["clock_next_end"] - s.st["clock"], s.cfg["max_steps"] - s.tot["steps"])
+    restart = s.cfg["preemption_mode"] == PreemptionMode.RESTART
+    if restart:
+        steps = min(steps, steps_until_no_progress(s))
+    steps = min(steps, steps_until_short(s, steps))
+    if steps <= 0:
+        return False
+    stop_us = s.cfg["horizon_us"]
+    if s.st["waiting"] == 0:
+        stop_us = min(stop_us, next_arrival_us(s))
+    if s.cfg["b3_us_per_context_token"] != 0.0:
+        done, last_call_us = jump_by_time(s, steps, stop_us)
+    else:
+        done, last_call_us = jump_at_once(s, steps, stop_us)
+    let_in(s, last_call_us)
+    s.tot["waiting_peak"] = max(s.tot["waiting_peak"], s.st["waiting"])
+    s.tot["batch_tokens_peak"] = max(s.tot["batch_tokens_peak"], s.st["clocked"])
+    return done > 0

@@ -1,0 +1,165 @@
+"""The running requests of the dense loop: who decodes, in arrays in the order of admission.
+
+Everybody on the decode clock has a place: `clock_request`, `clock_offset` (C - D) and `clock_end`. Besides them at most
+one request is in the middle of its prefill, the last in running order. Of the lanes only the sizes are kept: whoever is
+preempted is the last in running order, so it never matters whose the blocks are that are due, only how many.
+"""
+
+from fastsim._jit import helper, inlined
+from fastsim.engines.outputs import Status, note_completion
+from fastsim.engines.vllm.blocks import free_blocks
+from fastsim.engines.vllm.codes import PreemptionMode
+from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.lanes import NO_END, end_life
+from fastsim.engines.vllm.preemption import take_state_away
+from fastsim.engines.vllm.state import NONE
+
+
+@inlined
+def enter_dense(s, i, left):
+    """Request `i`, which misses one token (C == T - 1) and has `left` to sample, decodes from the next step on."""
+    clock = s.st["clock"]
+    place = s.st["clocked"]
+    offset = s.req.num_computed_tokens[i] - clock
+    end = clock + left - 1
+    s.q.clock_request[place] = i
+    s.q.clock_offset[place] = offset
+    s.q.clock_end[place] = end
+    s.q.lane_size[(-offset) % s.cfg["block_size"]] += 1
+    s.st["clocked"] = place + 1
+    s.st["clock_context"] += offset
+    s.st["clock_next_end"] = min(s.st["clock_next_end"], end)
+
+
+@inlined
+def write_out_dense(s, place, ahead):
+    """Write the counters of the decoder at `place` to its own arrays. Returns who it is; its place is the caller's.
+
+    `ahead` is 1 when this step has already given it its block, else 0; C is that at the start of the step.
+    """
+    i = s.q.clock_request[place]
+    offset = s.q.clock_offset[place]
+    computed = offset + s.st["clock"]
+    block_size = s.cfg["block_size"]
+    s.req.num_computed_tokens[i] = computed
+    s.req.num_tokens[i] = computed + 1
+    s.req.num_blocks[i] = (computed + ahead + block_size - 1) // block_size
+    if s.cfg["enable_prefix_caching"]:
+        s.req.num_cached_blocks[i] = max((computed + ahead) // block_size, s.req.num_cached_blocks[i])
+    s.log.last_token_us[i] = s.st["clock_token_us"]
+    if s.cfg["preemption_mode"] == PreemptionMode.RESTART:
+        s.req.token_tick[i] = s.st["tick"]
+        if computed + 1 > s.req.max_num_tokens[i]:
+            s.st["progress_step"] = s.st["clock_step"]
+    s.q.lane_size[(-offset) % block_size] -= 1
+    s.st["clock_context"] -= offset
+    return i
+
+
+@helper
+def set_back_clock(s):
+    """The clock shows 0 again, so that every offset from it fits in an int32."""
+    clock = s.st["clock"]
+    for lane in range(s.cfg["block_size"]):
+        s.q.lane_size[lane] = 0
+    for place in range(s.st["clocked"]):
+        offset = s.q.clock_offset[place] + clock
+        s.q.clock_offset[place] = offset
+        s.q.clock_end[place] -= clock
+        s.q.lane_size[(-offset) % s.cfg["block_size"]] += 1
+    s.st["clock_context"] += s.st["clocked"] * clock
+    s.st["clock"] = 0
+    s.st["due_lane"] = 0
+    s.st["clock_next_end"] = next_end_dense(s)
+
+
+@inlined
+def next_end_dense(s):
+    """The least clock at which somebody completes."""
+    end = NO_END
+    for place in range(s.st["clocked"]):
+        end = min(end, s.q.clock_end[place])
+    return end
+
+
+@inlined
+def take_due_blocks(s):
+    """A block for everybody who needs one in this step; while they are short, the last in running order is preempted.
+
+    Those first in running order have theirs first, so the last one is still to be served when blocks are short.
+    """
+    lane = s.st["due_lane"]
+    unserved = s.q.lane_size[lane]
+    preempted = 0
+    while unserved > s.st["free"]:
+        if s.st["free"] > 0:
+            preempted = 0
+            unserved -= s.st["free"]
+            take_blocks(s, s.st["free"])
+        due = s.q.lane_size[lane]
+        preempt_last(s)
+        if s.q.lane_size[lane] < due:
+            unserved -= 1
+            if unserved == 0:  # it needed the block itself
+                s.tot["ineffective_preemptions"] += preempted
+        preempted += 1
+    take_blocks(s, unserved)
+
+
+@helper
+def preempt_last(s):
+    """Preempt the last in running order, to the front of the queue: who is in prefill, else the youngest decoder."""
+    i = s.st["prefilling"]
+    if i != NONE:
+        s.st["prefilling"] = NONE
+    else:
+        place = s.st["clocked"] - 1
+        i = write_out_dense(s, place, 0)
+        s.st["clocked"] = place
+        if s.q.clock_end[place] == s.st["clock_next_end"]:
+            s.st["clock_next_end"] = next_end_dense(s)
+    end_life(s, i)
+    take_state_away(s, i)
+    s.log.status[i] = Status.WAITING
+    s.log.num_preemptions[i] += 1
+    s.tot["preemptions"] += 1
+    s.tot["last_preemption_us"] = s.st["now_us"]
+    s.st["preempted"] += 1
+    s.req.waiting_since_us[i] = s.st["now_us"]
+    s.q.heap[s.st["heap_size"]] = i
+    s.st["heap_size"] += 1
+    s.st["waiting"] += 1
+
+
+@helper
+def finish_decoders(s, end_us):
+    """Whoever decodes its last token in this step finishes, in running order; the others move up."""
+    clock = s.st["clock"]
+    place = 0
+    for old in range(s.st["clocked"]):
+        if s.q.clock_end[old] == clock:
+            i = write_out_dense(s, old, 1)
+            s.req.num_computed_tokens[i] += 1
+            s.req.num_tokens[i] += 1
+            finish_dense(s, i, end_us)
+        else:
+            s.q.clock_request[place] = s.q.clock_request[old]
+            s.q.clock_offset[place] = s.q.clock_offset[old]
+            s.q.clock_end[place] = s.q.clock_end[old]
+            place += 1
+    s.st["clocked"] = place
+    s.st["clock_next_end"] = next_end_dense(s)
+    s.st["progress_step"] = s.tot["steps"]
+
+
+@helper
+def finish_dense(s, i, end_us):
+    """Request `i`, whose counters are written out, has its last token."""
+    end_life(s, i)
+    free_blocks(s, i, False)
+    s.log.status[i] = Status.FINISHED
+    s.log.last_token_us[i] = end_us
+    s.log.finish_us[i] = end_us
+    s.st["alive_tokens"] -= s.wl.prompt_tokens[i] + s.wl.output_tokens[i]
+    s.tot["completed"] += 1
+    note_completion(s.tot, end_us)
