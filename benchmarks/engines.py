@@ -11,8 +11,8 @@ from benchmarks.loads import SWEEPS, discussion, loads
 from benchmarks.table import figure, markdown, publish
 from benchmarks.timing import Kernel
 from fastsim.config import Config, load_config, with_values
-from fastsim.engines.blis.engine import BlisRunner, new_batch
-from fastsim.engines.blis.rows import workload_for
+from fastsim.engines.blis.runner import BlisRunner, new_batch
+from fastsim.engines.blis.runtime import workload_for
 from fastsim.records import record_of
 from fastsim.workload import build_workload
 
@@ -33,9 +33,8 @@ class BlisKernel:
 
     def __post_init__(self) -> None:
         workload = build_workload(self.config.workload)
-        others = record_of(self.config).others
-        assert others is not None
-        self.runner = BlisRunner(workload_for(workload, 0), np.repeat(others.blis, self.copies))
+        records = np.repeat(record_of(self.config).engine, self.copies)
+        self.runner = BlisRunner(workload_for(workload, 0), records)
         self.batch = new_batch(self.copies, workload.num_requests, keep_logs=True)
 
     def run_ns(self) -> float:

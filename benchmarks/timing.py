@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from fastsim.config import Config
+from fastsim.engines.vllm.chunk import run_chunk
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import new_recorder
+from fastsim.engines.vllm.runtime import RUNTIME
 from fastsim.metrics import new_rows
 from fastsim.metrics.summary import scratch_size
-from fastsim.simulation import compile_kernels, record_of, run_chunk
+from fastsim.records import record_of
 from fastsim.workload import Workload
 
 
@@ -26,7 +28,7 @@ class Kernel:
     copies: int = 1
 
     def __post_init__(self) -> None:
-        compile_kernels()
+        RUNTIME.compile_kernels()
         records = record_of(self.config)
         engine = np.repeat(records.engine, self.copies)
         engine["fast_forward"] = self.fast_forward

@@ -12,10 +12,10 @@ from typing import Any
 from benchmarks.loads import Load, loads
 from benchmarks.table import figure, markdown, publish
 from benchmarks.timing import Kernel, medians_ms
-from fastsim.against_vllm import installed_engines
-from fastsim.against_vllm.drive import SyncRun
 from fastsim.config import resolved
+from fastsim.engines.vllm.drive import SyncRun
 from fastsim.engines.vllm.golden import ENGINE_KEYS
+from fastsim.engines.vllm.installed import installed_engines
 from fastsim.errors import InputError
 
 CHOSEN = (

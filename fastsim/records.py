@@ -1,33 +1,56 @@
-"""Configurations as kernels read them: from a grid's columns, from some of its indices, or from configurations."""
+"""Configurations as engines read them: from a grid's columns, from some of its indices, or from configurations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.config import Config, resolved
-from fastsim.engines.encode import Take
-from fastsim.engines.vllm.codes import CONFIG_DTYPE
-from fastsim.engines.vllm.records import config_records
-from fastsim.families import Others, other_records
+from fastsim.config import Config
+from fastsim.engines import FOLDERS, engine_of
+from fastsim.engines.contract import runtime_of
+from fastsim.engines.encode import Take, take_of
 from fastsim.metrics.params import params_records
+
+Places = npt.NDArray[np.intp]
+
+
+class Share(NamedTuple):
+    """One engine's part: its folder, which configurations are its own, and their records."""
+
+    engine: str
+    places: Places
+    records: npt.NDArray[np.void]
 
 
 @dataclass(frozen=True)
 class Records:
-    """Configurations as kernels read them: `engine` (CONFIG_DTYPE) and `params` (PARAMS_DTYPE), shape (count,).
+    """Configurations as kernels read them.
 
-    `others` holds the records of those that are not vLLM's, whose `engine` then means nothing.
+    `params` (PARAMS_DTYPE, shape (count,)) is what metrics know of each; `shares` has one entry for each engine.
     """
 
-    engine: npt.NDArray[np.void]
     params: npt.NDArray[np.void]
-    others: Others | None = None
+    shares: tuple[Share, ...]
 
     def __len__(self) -> int:
-        return len(self.engine)
+        return len(self.params)
+
+    @property
+    def engine(self) -> npt.NDArray[np.void]:
+        """The records of the only engine there is."""
+        (share,) = self.shares
+        return share.records
+
+    def part(self, start: int, stop: int) -> "Records":
+        """Configurations start .. stop - 1."""
+        shares = []
+        for share in self.shares:
+            mine = (share.places >= start) & (share.places < stop)
+            if mine.any():
+                shares.append(Share(share.engine, share.places[mine] - start, share.records[mine]))
+        return Records(self.params[start:stop], tuple(shares))
 
 
 def engine_records(grid: Any, start: int, stop: int) -> Records:
@@ -38,20 +61,20 @@ def engine_records(grid: Any, start: int, stop: int) -> Records:
 def records_at(grid: Any, indices: npt.NDArray[np.int64]) -> Records:
     """Records of some of the grid's configurations, in the order of `indices` (int64, shape (count,))."""
 
-    def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
-        return np.asarray(grid.take(key, indices, encode))
+    def take_at(places: Places) -> Take:
+        mine = indices[places]
 
-    return _records(take, len(indices))
+        def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
+            return np.asarray(grid.take(key, mine, encode))
+
+        return take
+
+    return _records(take_at, len(indices))
 
 
 def records_of(configs: Sequence[Config]) -> Records:
     """Records of configurations, in their order."""
-    filled = [resolved(config) for config in configs]
-
-    def take(key: str, encode: Callable[[Any], Any]) -> npt.NDArray[Any]:
-        return np.array([encode(config.value(key)) for config in filled])
-
-    return _records(take, len(filled))
+    return _records(lambda places: take_of([configs[place] for place in places]), len(configs))
 
 
 def record_of(config: Config) -> Records:
@@ -59,9 +82,28 @@ def record_of(config: Config) -> Records:
     return records_of([config])
 
 
-def _records(take: Take, count: int) -> Records:
+def engines_in(grid: Any) -> list[str]:
+    """The folders of the engines that a grid may run: of its base, and of what its axes say."""
+    return sorted({engine_of(name).folder for name in grid.possible("engine.name")}, key=FOLDERS.index)
+
+
+def _folder_number(name: str) -> int:
+    return FOLDERS.index(engine_of(name).folder)
+
+
+def _records(take_at: Callable[[Places], Take], count: int) -> Records:
+    """`take_at(places)` gives the values of keys for some of `count` configurations."""
+    everything = np.arange(count)
+    take = take_at(everything)
+    numbers = take("engine.name", _folder_number)
+    present = np.unique(numbers).tolist()
     params = params_records(take, count)
-    others = other_records(take, params)
-    if others is not None and others.family.all():
-        return Records(np.zeros(count, CONFIG_DTYPE), params, others)
-    return Records(config_records(take, count), params, others)
+    shares = []
+    for number in present:
+        places = everything if len(present) == 1 else np.flatnonzero(numbers == number)
+        mine = params[places]
+        theirs = take if len(present) == 1 else take_at(places)
+        records = runtime_of(FOLDERS[number]).config_records(theirs, len(places), mine)
+        params[places] = mine
+        shares.append(Share(FOLDERS[number], places, records))
+    return Records(params, tuple(shares))

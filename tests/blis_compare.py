@@ -2,8 +2,8 @@
 
 import math
 
-from fastsim.engines.blis import simulate_blis
 from fastsim.engines.blis.golden import case_config, case_workload
+from fastsim.engines.blis.runner import simulate_blis
 from fastsim.engines.outputs import Status
 from tests.reference_blis import from_case, simulate
 

@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     ints: np.ndarray
 
 
-def compile_kernels():
+def compile_kernels(engines):
     return 0.0
 
 

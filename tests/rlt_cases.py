@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastsim.engines.rlt import RltConfig, RltWorkload, StageLatency, build_workload
-from fastsim.engines.rlt.inputs import prompt_page_keys
+from fastsim.engines.rlt.config import RltConfig, StageLatency
+from fastsim.engines.rlt.inputs import RltWorkload, build_workload, prompt_page_keys
 
 Case = dict[str, Any]
 

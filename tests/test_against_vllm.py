@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from fastsim.against_vllm import decisions, installed, installed_engines, verify_case
 from fastsim.cli.verify import read_case
+from fastsim.engines.vllm import installed
+from fastsim.engines.vllm.drive import decisions
 from fastsim.engines.vllm.golden import REQUEST_COLUMNS
+from fastsim.engines.vllm.installed import installed_engines
+from fastsim.engines.vllm.runtime import RUNTIME
 from fastsim.errors import InputError
 from tests.processes import run
 from tests.reference.cases import random_case
@@ -80,7 +83,7 @@ def test_vllm_takes_the_recorded_decisions(engine: str) -> None:
 def test_random_cases_are_decided_as_by_vllm(engine: str) -> None:
     needs(engine)
     for seed in range(FIRST_SEED, FIRST_SEED + NUM_CASES):
-        assert verify_case(unrecorded(seed, engine)) is None, f"{engine}, seed {seed}"
+        assert RUNTIME.verify_live(unrecorded(seed, engine)) is None, f"{engine}, seed {seed}"
 
 
 # --- Without ----------------------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ import fastsim
 PACKAGE = Path(fastsim.__file__).parent
 
 ORDER = (
-    "errors", "_notice", "_jit",            # F0
-    "presets", "config",                      # F1
+    "errors", "_notice", "_jit", "model", "rule",  # F0
+    "presets", "knobs", "config",             # F1
     "workload",                               # F2
-    "engines",                                # F3
-    "metrics", "families", "records", "simulation", "replay", "against_vllm",  # F4
+    "outputs", "metrics", "engines",          # F3
+    "records", "simulation",                  # F4
     "grid", "store", "worker", "runner",      # F5
     "analysis",                               # F6
     "cli",                                    # F7
@@ -28,9 +28,25 @@ ROOF = ("__init__", "__main__")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+DECLARED = (("declaration", "clock"), ("knobs", "start", "versions"))
+"""Files of `engines`, and of an engine, that the configuration is made of: `knobs` in the order above."""
+WRITTEN = ("encode", "outputs")
+"""Files of `engines` that metrics read: `outputs` in the order above."""
+
+
 def unit(path: Path) -> str:
     """The folder or file directly below the package."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return unit_of(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def unit_of(parts: tuple[str, ...]) -> str:
+    """The unit of a module: the engines' folder holds three, the others one each."""
+    if parts[0] != "engines":
+        return parts[0]
+    is_package = len(parts) == 1 or (len(parts) == 2 and (PACKAGE / "engines" / parts[1]).is_dir())
+    if is_package or parts[-1] in DECLARED[len(parts) > 2]:
+        return "knobs"
+    return "outputs" if len(parts) == 2 and parts[1] in WRITTEN else "engines"
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
@@ -57,7 +73,7 @@ def test_imports_come_from_floors_below(path: Path) -> None:
     for line, name in imported(path):
         if name.split(".")[0] != "fastsim":
             continue
-        there = name.split(".")[1] if "." in name else "__init__"
+        there = unit_of(tuple(name.split(".")[1:])) if "." in name else "__init__"
         assert there in ORDER, f"{path}:{line} imports {name}, which has no floor"
         assert there == here or ORDER.index(there) < ORDER.index(here), (
             f"{path}:{line}: {here} imports {name} from a floor that is not below"

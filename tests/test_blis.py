@@ -11,18 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastsim.engines.blis import (
-    BlisConfig,
-    build_workload,
-    constant_rate_arrivals,
-    run_blis,
-    simulate_blis,
-    verify_case,
-)
 from fastsim.engines.blis.codes import PreemptionPolicy, Scheduler
-from fastsim.engines.blis.config import config_records
-from fastsim.engines.blis.golden import case_config, case_workload
+from fastsim.engines.blis.config import BlisConfig, config_records
+from fastsim.engines.blis.golden import case_config, case_workload, verify_case
+from fastsim.engines.blis.inputs import build_workload, constant_rate_arrivals
 from fastsim.engines.blis.kernel import run_many
+from fastsim.engines.blis.runner import run_blis, simulate_blis
 from fastsim.engines.outputs import Stop
 from fastsim.errors import InputError
 from tests.blis_cases import KINDS, random_case

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fastsim.config import check_rules
-from fastsim.config.rules_clock import PRESETS_STAY_BELOW
 from fastsim.config.spec import spec_from_mapping
+from fastsim.engines.clock import PRESETS_STAY_BELOW
 from fastsim.errors import InputError
 from fastsim.grid import Grid
 from fastsim.presets import coefficients, gpu_names, model_names

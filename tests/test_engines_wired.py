@@ -7,9 +7,12 @@ import pytest
 
 import fastsim
 from fastsim.config import Config, check_rules, load_config
-from fastsim.engines.blis import BlisConfig, simulate_blis
-from fastsim.engines.blis.rows import workload_for as blis_workload
-from fastsim.engines.rlt import RltConfig, StageLatency, simulate_rlt, workload_for
+from fastsim.engines.blis.config import BlisConfig
+from fastsim.engines.blis.runner import simulate_blis
+from fastsim.engines.blis.runtime import workload_for as blis_workload
+from fastsim.engines.rlt.config import RltConfig, StageLatency
+from fastsim.engines.rlt.inputs import workload_for
+from fastsim.engines.rlt.runner import simulate_rlt
 from fastsim.errors import InputError
 from fastsim.grid import Grid
 from fastsim.metrics import FLOAT_COLUMNS

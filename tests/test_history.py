@@ -14,13 +14,13 @@ from fastsim.config import load_config
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
 from fastsim.engines.vllm.memory import Memory
 from fastsim.engines.vllm.scalars import ScanEnd
-from fastsim.simulation import run_recorded, simulate
+from fastsim.simulation import simulate
 from tests.reference.cases import random_case
 from tests.reference.requests import Request, RequestState
 from tests.reference.scheduler import Scheduler
 from tests.reference.vllm import simulate as reference
 from tests.test_vllm_policies import MEMBERS
-from tests.vllm_cases import Case, records_of, workload_of
+from tests.vllm_cases import Case, records_of, run_recorded, workload_of
 
 POLICIES = [None] * 4 + list(MEMBERS)
 Truth = list[tuple[int, int, int, bool, int]]

@@ -15,16 +15,10 @@ import numpy as np
 import pytest
 
 from fastsim.engines.outputs import Status, Stop
-from fastsim.engines.rlt import (
-    RltConfig,
-    StageLatency,
-    build_workload,
-    run_configs,
-    simulate_rlt,
-    verify_case,
-    workload_for,
-)
-from fastsim.engines.rlt.inputs import group_page_keys, prompt_page_keys
+from fastsim.engines.rlt.config import RltConfig, StageLatency
+from fastsim.engines.rlt.golden import verify_case
+from fastsim.engines.rlt.inputs import build_workload, group_page_keys, prompt_page_keys, workload_for
+from fastsim.engines.rlt.runner import run_configs, simulate_rlt
 from fastsim.engines.rlt.tight import TIGHT_BASE, TightSpace, run_tight_cases, seedfigures_nowave, tight_case
 from fastsim.errors import InputError
 from fastsim.workload.workload import Workload
@@ -79,7 +73,7 @@ def test_verify_refuses_what_is_no_recording() -> None:
 def test_recorded_cases_without_compiler_and_with_bounds_checked(setting: str) -> None:
     script = (
         "import gzip, json, sys\n"
-        "from fastsim.engines.rlt import verify_case\n"
+        "from fastsim.engines.rlt.golden import verify_case\n"
         "from fastsim.engines.rlt.tight import TightSpace, run_tight_cases\n"
         "for path in sys.argv[1:]:\n"
         "    assert verify_case(json.load(gzip.open(path))) is None, path\n"

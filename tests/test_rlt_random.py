@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fastsim.engines.outputs import NEVER, Stop
-from fastsim.engines.rlt import RltResult, run_configs, simulate_rlt
 from fastsim.engines.rlt.kernel import run
+from fastsim.engines.rlt.runner import RltResult, run_configs, simulate_rlt
 from tests.reference_rlt import simulate
 from tests.rlt_cases import Case, config_of, random_case, workload_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fastsim.cli.verify import read_case
-from fastsim.replay import verify_case
+from fastsim.engines.vllm.golden import verify_case
 from tests.vllm_cases import MODES
 
 FOLDER = Path(__file__).parent / "golden"

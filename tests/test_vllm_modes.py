@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pytest
 
 from fastsim._jit import borrow, entry, helper
-from fastsim.simulation import run_chunk, run_recorded, simulate_chunk
+from fastsim.engines.vllm.chunk import run_chunk
+from fastsim.simulation import simulate_chunk
 from fastsim.workload import Workload
 from tests.processes import run_elsewhere
 from tests.reference.cases import random_case
-from tests.vllm_cases import MODES, kernel_facts, records_of, workload_of
+from tests.vllm_cases import MODES, kernel_facts, records_of, run_recorded, workload_of
 
 FAMILIES = ("vllm", "policies", "async-policies")
 TINY = {"max_requests": 6, "max_output": 12, "max_steps": 40}
@@ -32,7 +33,7 @@ def digest(family: str, seed: int, sizes: dict[str, int]) -> str:
         run = run_recorded(records, workload, fast_forward=fast_forward, record_steps=record_steps)
         facts = kernel_facts(run, case)
         hashed.update(repr((facts.steps, facts.requests, facts.totals, facts.free_order)).encode())
-        for numbers in (facts.histogram, run.floats, run.ints):
+        for numbers in (facts.histogram, run.rows.floats, run.rows.ints):
             hashed.update(numbers.tobytes())
     return hashed.hexdigest()
 
@@ -113,4 +114,4 @@ def test_one_compiled_version() -> None:
         run_recorded(records_of(case), workload, fast_forward=True, record_steps=False)
     assert len(run_chunk.signatures) == 1
     assert {name: len(kernel.signatures) for name, kernel in entries().items() if len(kernel.signatures) > 1} == {}
-    assert "fastsim.simulation.run_chunk" in entries()
+    assert "fastsim.engines.vllm.chunk.run_chunk" in entries()

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsim import simulation
 from fastsim.engines.outputs import RequestLog
-from fastsim.engines.vllm import memory
-from fastsim.simulation import Records, run_recorded, simulate_chunk
+from fastsim.engines.vllm import memory, runtime
+from fastsim.simulation import simulate_chunk
 from fastsim.workload.prefix_tree import PrefixTree
 from tests.reference.blocks import Identity
 from tests.reference.cases import random_case
 from tests.reference.requests import Request, RequestState
 from tests.reference.vllm import simulate
-from tests.vllm_cases import Case, check, kernel_difference, records_of, workload_of
+from tests.vllm_cases import Case, check, chunk_of, kernel_difference, records_of, run_recorded, workload_of
 
 CHUNK = 250
 CASES = {"vllm": 2000, "policies": 1000, "async": 500, "async-policies": 500}
@@ -145,14 +144,14 @@ def test_the_log_of_gaps_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "GAP_CAPACITY", 0)
     grown = []
     larger = memory.with_larger_gap_log
-    monkeypatch.setattr(simulation, "with_larger_gap_log", lambda old: grown.append(1) or larger(old))
+    monkeypatch.setattr(runtime, "with_larger_gap_log", lambda old: grown.append(1) or larger(old))
     for seed in range(FIRST_SEED, FIRST_SEED + 20):
         case, requests = random_case(random.Random(seed), family=("policies", "async-policies")[seed % 2])
         case["preemption_mode"] = "restart"
         check(case, requests, f"gaps, seed {seed}")
         if seed % 5 == 0:
             alone = records_of(case)
-            chunk = Records(np.repeat(alone.engine, 3), np.repeat(alone.params, 3))
+            chunk = chunk_of(np.repeat(alone.engine, 3), np.repeat(alone.params, 3))
             chunk.engine["num_gpu_blocks"][1] += 40
             rows = simulate_chunk(workload_of(case, requests), chunk)
             again = simulate_chunk(workload_of(case, requests), alone)
@@ -212,15 +211,15 @@ def test_a_chunk_equals_its_configurations_one_at_a_time() -> None:
         case, requests = cases[0]
         workload = workload_of(case, requests)
         records = [records_of(case) for case, _ in cases]
-        chunk = Records(
+        chunk = chunk_of(
             np.concatenate([one.engine for one in records]), np.concatenate([one.params for one in records])
         )
         for fast_forward in (False, True):
             rows = simulate_chunk(workload, chunk, fast_forward=fast_forward)
             for k, one in enumerate(records):
                 alone = run_recorded(one, workload, fast_forward=fast_forward, record_steps=False)
-                np.testing.assert_array_equal(rows.floats[k], alone.floats[0], f"seed {seed}, configuration {k}")
-                np.testing.assert_array_equal(rows.ints[k], alone.ints[0], f"seed {seed}, configuration {k}")
+                np.testing.assert_array_equal(rows.floats[k], alone.rows.floats[0], f"seed {seed}, configuration {k}")
+                np.testing.assert_array_equal(rows.ints[k], alone.rows.ints[0], f"seed {seed}, configuration {k}")
 
 
 # --- The comparison can fail ------------------------------------------------------------------------------------------

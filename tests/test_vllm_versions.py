@@ -6,7 +6,7 @@ import pytest
 
 from fastsim.cli import main, options
 from fastsim.config import engine_for_vllm_version, load_config, resolved, version_settings
-from fastsim.config.vllm_versions import VLLM_RELEASES
+from fastsim.engines.vllm.versions import VLLM_RELEASES
 
 from .sentences import bad_input
 

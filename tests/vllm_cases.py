@@ -12,9 +12,10 @@ from fastsim.engines.outputs import ITL_BINS, ITL_MANTISSA_BITS, RequestLog, Sta
 from fastsim.engines.vllm.codes import NO_LIMIT
 from fastsim.engines.vllm.free_list import ANONYMOUS, SHARED
 from fastsim.engines.vllm.memory import Memory
+from fastsim.engines.vllm.runtime import RUNTIME, VllmRun
 from fastsim.engines.vllm.state import NONE
-from fastsim.simulation import Outcome as KernelOutcome
-from fastsim.simulation import Records, record_of, run_recorded
+from fastsim.records import Share
+from fastsim.simulation import Records, record_of
 from fastsim.workload import Workload
 from fastsim.workload.prefix_tree import PrefixTree
 from tests.reference.blocks import Identity
@@ -103,7 +104,7 @@ class Facts:
     free_order: list[Identity | None]
 
 
-def kernel_facts(outcome: KernelOutcome, case: Case) -> Facts:
+def kernel_facts(outcome: VllmRun, case: Case) -> Facts:
     """What the kernel left in memory."""
     memory = outcome.memory
     columns = {name: getattr(memory.log, name).tolist() for name in RequestLog._fields}
@@ -216,6 +217,17 @@ def histogram_of(gaps_us: Sequence[int]) -> npt.NDArray[np.int64]:
     return counts
 
 
+def run_recorded(records: Records, workload: Workload, *, fast_forward: bool, record_steps: bool) -> VllmRun:
+    """Run the one configuration there is, and keep its memory."""
+    engine, params = records.engine, records.params
+    return RUNTIME.run(workload, engine, params, fast_forward=fast_forward, record_steps=record_steps)
+
+
+def chunk_of(engine: npt.NDArray[np.void], params: npt.NDArray[np.void]) -> Records:
+    """A chunk of vLLM's configurations."""
+    return Records(params, (Share("vllm", np.arange(len(params)), engine),))
+
+
 # --- The comparison ---------------------------------------------------------------------------------------------------
 
 MODES = {
@@ -244,7 +256,7 @@ def kernel_difference(
         difference = first_difference(expected, facts, steps=record_steps)
         if difference:
             return f"{mode}: {difference}"
-        row = np.concatenate([run.floats[0].view(np.int64), run.ints[0]])
+        row = np.concatenate([run.rows.floats[0].view(np.int64), run.rows.ints[0]])
         if rows is not None and not np.array_equal(rows, row):
             return f"{mode}: metrics number {np.flatnonzero(rows != row)} differ from those of stepping"
         if rows is None:

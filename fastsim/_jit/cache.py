@@ -21,7 +21,7 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.runtime.nrt import rtsys
 
-COMPILED = ("_jit", "simulation.py", "metrics", "engines")
+COMPILED = ("_jit", "metrics", "engines")
 """Sources that kernels are made of, below the package: another command line need not compile them again."""
 
 

@@ -34,6 +34,7 @@ def command(
     from fastsim.analysis.check.sweep_cost import spread
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
+    from fastsim.engines import engine_of
     from fastsim.workload import WorkloadPlan
 
     grid, _ = read_grid(spec, sets or [], axes or [])
@@ -50,7 +51,7 @@ def command(
         workload = plan.build(config.workload)
         fit = Fit.of(config, workload)
         fits[fit] = fits.get(fit, 0) + 1
-        load = load_of(config, workload) if config.engine.is_vllm else None
+        load = load_of(config, workload) if engine_of(config.engine.name).has_averages else None
         if load is not None:
             loads[load] = loads.get(load, 0) + 1
         checked += 1

@@ -139,8 +139,10 @@ def note_default_load(source: Path | None, settings: list[str]) -> None:
 
 
 def outputs_cut(config: "Config", workload: "Workload") -> int:
-    """How many outputs vLLM ends at max_model_len; requests whose prompt leaves no room are not served at all."""
-    if not config.engine.is_vllm:
+    """How many outputs end at max_model_len; requests whose prompt leaves no room are not served at all."""
+    from fastsim.engines import engine_of
+
+    if not engine_of(config.engine.name).ends_at_max_model_len:
         return 0
     limit = config.engine.max_model_len
     total = workload.prompt_tokens.astype("int64") + workload.output_tokens

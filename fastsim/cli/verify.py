@@ -6,15 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-ENGINES = {
-    "vllm-0.33.0": "fastsim.replay",
-    "vllm-0.16.0": "fastsim.replay",
-    "vllm-0.33.0-async": "fastsim.replay",
-    "blis": "fastsim.engines.blis.golden",
-    "vllm-rlt": "fastsim.engines.rlt.golden",
-    "sglang-0.5.23": "fastsim.engines.sglang.golden",
-}
-"""Module whose `verify_case(case)` says how a case of an engine differs: None, or one line."""
+REPLAYED = {"sglang-0.5.23": "fastsim.engines.sglang.golden"}
+"""Engines without a name in a spec: the module whose `verify_case` replays their recordings."""
 
 
 def command(
@@ -36,8 +29,8 @@ def command(
     """
     from fastsim.errors import InputError
 
-    if engine is not None and engine not in ENGINES:
-        raise InputError(f"--engine {engine}, but one of {', '.join(ENGINES)} was expected")
+    if engine is not None and engine not in engine_names():
+        raise InputError(f"--engine {engine}, but one of {', '.join(engine_names())} was expected")
     verify_live = live_verifier(against)
     total = identical = others = 0
     for path in case_files(paths):
@@ -57,7 +50,7 @@ def command(
     if others:
         typer.echo(f"not compared: {others} cases of engines other than {', '.join(verify_live)}", err=True)
     if total == 0 and others:
-        raise InputError(f"--against vllm: no cases, but some of {', '.join(verify_live)} were expected")
+        raise InputError(f"--against {against}: no cases, but some of {', '.join(verify_live)} were expected")
     if total == 0:
         raise InputError(f"{', '.join(map(str, paths))}: no golden cases, but *.json.gz files were expected")
     typer.echo(f"{identical}/{total} identical")
@@ -70,11 +63,21 @@ def live_verifier(against: str | None) -> dict[str, Callable[[dict[str, Any]], s
 
     if against is None:
         return {}
-    if against != "vllm":
-        raise InputError(f"--against {against}, but vllm was expected")
-    from fastsim.against_vllm import installed_engines, verify_case
+    from fastsim.engines import engines
+    from fastsim.engines.contract import runtime_of
 
-    return dict.fromkeys(installed_engines(), verify_case)
+    live = {engine.live: engine.folder for engine in engines() if engine.live}
+    if against not in live:
+        raise InputError(f"--against {against}, but {' or '.join(live)} was expected")
+    runtime = runtime_of(live[against])
+    return dict.fromkeys(runtime.installed(), runtime.verify_live)
+
+
+def engine_names() -> tuple[str, ...]:
+    """Every engine that has recorded cases."""
+    from fastsim.engines import engines
+
+    return (*(name for engine in engines() for name in engine.names), *REPLAYED)
 
 
 def case_files(paths: list[Path]) -> Iterator[Path]:
@@ -112,9 +115,13 @@ def verifier(engine: str, path: Path) -> Callable[[dict[str, Any]], str | None]:
     """The function that replays cases of an engine."""
     from importlib import import_module
 
+    from fastsim.engines import engine_of
+    from fastsim.engines.contract import runtime_of
     from fastsim.errors import InputError
 
-    if engine not in ENGINES:
-        raise InputError(f"{path}: engine = {engine!r}, but one of {', '.join(ENGINES)} was expected")
-    verify: Callable[[dict[str, Any]], str | None] = import_module(ENGINES[engine]).verify_case
-    return verify
+    if engine not in engine_names():
+        raise InputError(f"{path}: engine = {engine!r}, but one of {', '.join(engine_names())} was expected")
+    if engine in REPLAYED:
+        verify: Callable[[dict[str, Any]], str | None] = import_module(REPLAYED[engine]).verify_case
+        return verify
+    return runtime_of(engine_of(engine).folder).verify_case

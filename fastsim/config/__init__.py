@@ -6,12 +6,11 @@
 
 from fastsim.config.classes import ClassArrivalConfig, ClassConfig, ClassesConfig
 from fastsim.config.derived import resolved, with_values
-from fastsim.config.engine import EngineConfig
+from fastsim.config.engine import EngineConfig, LatencyConfig
 from fastsim.config.keys import KEYS, Key, find_key
-from fastsim.config.models import Config, LatencyConfig, MetricsConfig, RunConfig, SloConfig
+from fastsim.config.models import Config, MetricsConfig, RunConfig, SloConfig
 from fastsim.config.rules import EFFECTS, RULES, Rule, check_rules
 from fastsim.config.spec import Layer, Spec, load_config, load_spec, spec_from_mapping
-from fastsim.config.vllm_versions import engine_for_vllm_version, version_settings
 from fastsim.config.workload import WorkloadConfig
 from fastsim.config.workload_parts import (
     ArrivalConfig,
@@ -22,6 +21,7 @@ from fastsim.config.workload_parts import (
     SessionConfig,
     ThinkConfig,
 )
+from fastsim.engines.vllm.versions import engine_for_vllm_version, version_settings
 
 __all__ = [
     "EFFECTS",

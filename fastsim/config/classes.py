@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from fastsim.config.model import Model, Pause, type_integer
 from fastsim.config.workload_parts import ArrivalShape, TrafficConfig
+from fastsim.model import Model, Pause, type_integer
 
 CLASS_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 """Bare keys of TOML, usable as column names."""

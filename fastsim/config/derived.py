@@ -1,11 +1,13 @@
 """Defaults that depend on other keys: stored as None, filled in by `resolved`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fastsim.config.classes import part_of
 from fastsim.config.models import Config
+from fastsim.engines import engine_of, engines
+from fastsim.engines.clock import DEFAULT_LATENCY
+from fastsim.rule import Derived
 
 DEFAULT_LENGTHS: dict[str, dict[str, Any]] = {
     "prompt": {"dist": "normal", "mean": 300.0, "stdev": 200.0, "min": 200, "max": 400},
@@ -14,25 +16,6 @@ DEFAULT_LENGTHS: dict[str, dict[str, Any]] = {
 """The workload of the discussion that founded the project: 300 requests that grow from ~19 to ~232 blocks."""
 
 DEFAULT_NUM_REQUESTS = 300
-
-
-@dataclass(frozen=True)
-class Derived:
-    """How a key that is None is filled: `fill(*values of needs)`."""
-
-    key: str
-    needs: tuple[str, ...]
-    fill: Callable[..., Any]
-
-
-def default_queue_order(policy: str) -> str:
-    """The queue order that a policy stands for."""
-    return policy
-
-
-def default_victim(policy: str) -> str:
-    """The victim that a policy stands for."""
-    return "priority" if policy == "priority" else "tail"
 
 
 def default_arrival(trace: str | None, concurrency: int | None) -> str:
@@ -57,23 +40,11 @@ def _lengths(section: str) -> list[Derived]:
     return [*parameters, last]
 
 
-DEFAULT_LATENCY = {
-    "b0_us": 5752.71,
-    "b1_us_per_prefill_token": 17.25,
-    "b2_us_per_decode_token": 6.0,
-    "b3_us_per_context_token": 0.0,
-}
-"""Step times of the discussion that founded the project, in microseconds."""
-
-NO_CONTEXT_TIME = ("blis", "vllm-rlt")
-"""Engines whose step time does not know the context."""
-
-
 def _coefficient(name: str) -> Derived:
     """A coefficient of the step time is the preset's or, without one, the default."""
 
     def fill(preset: str | None, engine: str) -> float:
-        if preset is None or (name == "b3_us_per_context_token" and engine in NO_CONTEXT_TIME):
+        if preset is None or (name == "b3_us_per_context_token" and not engine_of(engine).context_time):
             return DEFAULT_LATENCY[name]
         from fastsim.presets import coefficients
 
@@ -83,9 +54,7 @@ def _coefficient(name: str) -> Derived:
 
 
 DERIVED: tuple[Derived, ...] = (
-    Derived("engine.scheduler_reserve_full_isl", ("engine.name",), lambda name: name != "vllm-0.16.0"),
-    Derived("engine.queue_order", ("engine.policy",), default_queue_order),
-    Derived("engine.victim", ("engine.policy",), default_victim),
+    *(item for engine in engines() for item in engine.derived),
     Derived("workload.arrival.kind", ("workload.trace", "workload.concurrency"), default_arrival),
     *map(_coefficient, DEFAULT_LATENCY),
     *_lengths("prompt"),

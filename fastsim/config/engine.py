@@ -1,145 +1,73 @@
-"""Every knob of the scheduler, by vLLM's name where vLLM has it.
+"""The `engine` and `latency` tables: what all engines share, vLLM's knobs, and a table for each other engine."""
 
-Engines with knobs of their own (`engine.blis.*`, `engine.rlt.*`) add a sub-model as one more field of EngineConfig.
-"""
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typing import Annotated, Literal
+from pydantic import AfterValidator, Field, create_model
 
-from pydantic import Field
+from fastsim.engines import engine_of, engines
+from fastsim.engines.declaration import SharedKnobs
+from fastsim.engines.vllm.knobs import VllmKnobs
+from fastsim.model import Coefficient, Model, a_list
 
-from fastsim.config.engine_blis import BlisKnobs
-from fastsim.config.engine_rlt import RltKnobs
-from fastsim.config.model import Model, Natural, Pause, Positive, Share, type_integer
+ENGINE_NAMES = tuple(name for engine in engines() for name in engine.names)
 
-EngineName = Literal["vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "blis", "vllm-rlt"]
-Victim = Literal["tail", "priority", "least_computed", "most_computed", "least_generated", "most_blocks", "random"]
-QueueOrder = Literal["fcfs", "priority", "sjf", "aging"]
+if TYPE_CHECKING:
+    EngineName = str
+
+    class EngineTables(Model):
+        """A field for each engine with knobs of its own."""
+
+    class LatencyTables(Model):
+        """A field for each engine with step times of its own."""
+
+else:
+    EngineName = Literal[ENGINE_NAMES]
+
+    def _tables(name: str, models: dict[str, type[Model]]) -> type[Model]:
+        fields: dict[str, Any] = {table: (model, model()) for table, model in models.items()}
+        return create_model(name, __base__=Model, **fields)
+
+    EngineTables = _tables("EngineTables", {each.table: each.knobs for each in engines() if each.table})
+    LatencyTables = _tables("LatencyTables", {each.table: each.latency for each in engines() if each.latency})
 
 
-class EngineConfig(Model):
-    """The scheduler's knobs. What is None is resolved from other keys (config/derived.py) or means "off"."""
+class EngineConfig(EngineTables, VllmKnobs, SharedKnobs):
+    """The scheduler's knobs: `engine.*`. None follows other keys (config/derived.py) or means "off"."""
 
     name: EngineName = "vllm-0.33.0"
     """Which scheduler's rules hold."""
 
-    # --- KV cache and batch ---
-    num_gpu_blocks: Positive | None = None
-    """KV blocks on the GPU, vLLM's null block included: under vLLM, usable are one fewer. Required."""
-    block_size: Annotated[int, type_integer, Field(ge=1, le=2**20)] = 16
-    """Tokens per KV block."""
-    max_num_seqs: Positive = 256
-    """Most requests running at once."""
-    max_num_batched_tokens: Positive = 2048
-    """Most tokens in one step."""
-    max_num_scheduled_tokens: Positive | None = None
-    """A second budget of tokens per step; off when none."""
-    long_prefill_token_threshold: Natural = 0
-    """Most tokens of one prefill in one step; 0 is off."""
-    long_prefill_token_threshold_adaptive: bool = False
-    """Raise the threshold to an even share of the budget when few requests are there."""
-    enable_chunked_prefill: bool = True
-    """Whether a prompt may be prefilled over several steps."""
-    enable_prefix_caching: bool = True
-    """Whether full blocks are shared and survive in the free list."""
-    max_model_len: Positive = 8192
-    """Most tokens of one request, prompt and output."""
-    policy: Literal["fcfs", "priority"] = "fcfs"
-    """vLLM's scheduling policy: sets the defaults of `queue_order` and `victim`."""
-    scheduler_reserve_full_isl: bool | None = None
-    """Admit a request only if all its known tokens fit. None: true, but false under vllm-0.16.0."""
-    watermark: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
-    """Share of all blocks that an admission must leave free."""
-    max_num_active_seqs: Positive | None = None
-    """Takes the place of `max_num_seqs` as the admission cap; off when none."""
-    prefill_schedule_interval: Positive = 1
-    """Least number of steps between two that prefill."""
-
-    # --- front door ---
-    max_num_queued_reqs: Positive | None = None
-    """An arrival that finds this many requests waiting is rejected."""
-    max_num_queued_tokens: Positive | None = None
-    """An arrival that finds this many prompt tokens waiting is rejected."""
-
-    # --- what a preemption costs ---
-    preemption_mode: Literal["recompute", "restart", "swap"] = "recompute"
-    """Recompute all tokens (vLLM), decode every output token again, or move blocks to the host."""
-    swap_space_blocks: Natural = 0
-    """Blocks of the host pool for `preemption_mode = "swap"`."""
-    swap_us_per_block: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
-    """Microseconds added to a step per block moved in or out."""
-
-    # --- who is preempted ---
-    victim: Victim | None = None
-    """Which running request is preempted. None: tail under fcfs, priority under priority."""
-    boost_after: Natural = 0
-    """A request preempted this often is protected; 0 is off."""
-
-    # --- who is admitted ---
-    queue_order: QueueOrder | None = None
-    """Order of the waiting queue. None: as `policy`."""
-    aging_per_s: Pause = 0.1
-    """For `queue_order = "aging"`: how much a second of arrival time weighs against one priority level."""
-    admission: Literal["greedy", "projected"] = "greedy"
-    """Whether expected final sizes must fit as well."""
-    projection: Literal["oracle", "max_tokens", "mean"] = "oracle"
-    """Expected output length of `admission = "projected"`: the true one, the declared limit, or the mean."""
-    overcommit: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
-    """Share of the usable blocks that expected sizes may take."""
-    bypass: bool = False
-    """Whether requests behind one that does not fit may be admitted, within limits."""
-    admission_scan_limit: Positive = 64
-    """Most waiting requests looked at in one scan under `bypass`."""
-    max_admission_bypasses: Positive = 8
-    """How often a waiting request may be passed over under `bypass`."""
-    count_restores: bool = True
-    """Whether re-admission of a preempted request counts as a bypass."""
-    blocked_checks_limit: bool = True
-    """Whether a preempted request that does not fit checks its own limit."""
-    slot_preempt: bool = False
-    """Whether a more urgent request may take the slot of a less urgent one."""
-    slot_preempt_preflight: bool = True
-    """Whether the candidate must pass every other test before a slot is taken for it."""
-
-    # --- how many run ---
-    running_cap: Literal["fixed", "auto", "feedback"] = "fixed"
-    """max_num_seqs, the KV-safe limit, or a cap steered by preemptions."""
-    feedback_rule: Literal["threshold", "consecutive", "proportional"] = "threshold"
-    """How `running_cap = "feedback"` falls."""
-    feedback_window: Positive = 100
-    """Non-empty steps over which preemptions are counted."""
-    feedback_threshold: Pause = 0.1
-    """Preemptions per step above which the cap falls."""
-    feedback_recovery: Positive = 100
-    """Non-empty steps without a preemption after which the cap rises by one."""
-
-    # --- what is refused ---
-    backpressure_threshold: Pause = 0.0
-    """Preemptions per non-empty step above which arrivals are refused or held; 0 is off."""
-    backpressure_window: Positive = 100
-    """Non-empty steps over which preemptions are counted."""
-    backpressure_action: Literal["reject", "pace"] = "reject"
-    """Refuse arrivals, or let one in per completion."""
-    unservable: Literal["reject", "spin"] = "reject"
-    """What happens to a request that can never fit: named and counted, or vLLM's endless empty steps."""
-
-    # --- verdicts ---
-    livelock_steps: Positive | None = None
-    """Steps without progress that end a run. None: max(10,000, 4 x tokens of unfinished requests)."""
-    starvation_window_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 30.0
-    """Least interval between completions that can count as starvation."""
-    thrash_threshold: Share = 0.1
-    """Recomputed share of scheduled tokens above which a run is called thrashing."""
-
-    # --- other engines ---
-    blis: BlisKnobs = BlisKnobs()
-    rlt: RltKnobs = RltKnobs()
-
-    @property
-    def is_vllm(self) -> bool:
-        """Whether the scheduler is vLLM's own, of whatever release."""
-        return self.name.startswith("vllm-0")
-
     @property
     def usable_blocks(self) -> int:
         """Blocks that requests can hold: under vLLM all but the null block."""
-        return (self.num_gpu_blocks or 1) - self.is_vllm
+        return (self.num_gpu_blocks or 1) - engine_of(self.name).reserved_blocks
+
+
+def _known_preset(name: str) -> str:
+    """Refuse a preset whose model or GPU is not known, or that does not fit."""
+    from fastsim.presets import coefficients  # here: most runs have no preset, and need not load them
+
+    coefficients(name)
+    return name
+
+
+Preset = Annotated[str, AfterValidator(_known_preset)]
+
+
+class LatencyConfig(LatencyTables):
+    """Step time in microseconds: int(b0 + b1*prefill tokens + b2*decode tokens + b3*context tokens), left to right."""
+
+    preset: Preset | None = None
+    """MODEL@GPU, as in "llama-3.1-70b@4xh100": coefficients that are none come from its roofline."""
+    b0_us: Annotated[float, Field(ge=1, le=1e9, allow_inf_nan=False)] | None = None
+    """Fixed time of a step; at least 1, so that the clock always moves. None: the preset's, else 5752.71."""
+    b1_us_per_prefill_token: Coefficient | None = None
+    """Per prefill token of the step. None: the preset's, else 17.25."""
+    b2_us_per_decode_token: Coefficient | None = None
+    """Per decode token of the step. None: the preset's, else 6."""
+    b3_us_per_context_token: Coefficient | None = None
+    """Per token already computed of the step's decoding requests. None: the preset's, else 0."""
+    frontend_us: Coefficient = 0.0
+    """Fixed overhead outside the engine, added to TTFT and E2E."""
+    alpha: Annotated[tuple[Coefficient, ...], a_list, Field(min_length=3, max_length=3)] = (232.46, 1.75, 3357.44)
+    """BLIS's three, us: before the queue a base and per prompt token; per output token, reported, not on the clock."""

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from fastsim.config.classes import ClassConfig, is_class_name
-from fastsim.config.model import Model, describe, shown, shown_name, suggestion
 from fastsim.config.models import Config
 from fastsim.errors import InputError
+from fastsim.model import Model, describe, shown, shown_name, suggestion
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,11 @@ def _field_texts(model: type) -> dict[str, str]:
     """The string below each field of a class. Read only when asked for: it would be a third of the import's time."""
     if not issubclass(model, Model):
         return {}
-    (body,) = ast.parse(dedent(inspect.getsource(model))).body
+    try:
+        source = inspect.getsource(model)
+    except OSError:  # a model made of the engines' tables, which have texts of their own
+        return {}
+    (body,) = ast.parse(dedent(source)).body
     assert isinstance(body, ast.ClassDef)
     return {
         field.target.id: text.value.value

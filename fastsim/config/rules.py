@@ -1,45 +1,42 @@
-"""What must hold between keys.
+"""What must hold between keys, and which keys are idle: the workload's and the run's own, and every engine's.
 
-A rule names its keys, so that a sweep checks it once for every combination of the axes involved, however large the
-grid is. Ranges of single keys are not here but in the models.
+Ranges of single keys are not here but in the models, rules between an engine's keys in its `knobs.py`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fastsim.config.derived import default_arrival, default_queue_order
-from fastsim.config.model import shown
+from fastsim.config.derived import default_arrival
 from fastsim.config.models import Config
-from fastsim.config.rules_classes import class_rules
-from fastsim.config.rules_clock import CLOCK_RULES
-from fastsim.config.rules_engines import FAMILY_EFFECTS, FAMILY_RULES
-from fastsim.config.rules_start import START_RULES as START_PARTS
+from fastsim.config.rules_classes import PREFIX_TREES, class_rules
+from fastsim.engines import engine_of, engines
+from fastsim.engines.clock import LINEAR_RULES, LONGEST_RUN_US
+from fastsim.engines.declaration import Engine
+from fastsim.engines.vllm.knobs import VllmKnobs
 from fastsim.errors import InputError
+from fastsim.model import shown
+from fastsim.rule import Effect as Effect
+from fastsim.rule import Rule as Rule
 
-VLLM_ENGINES = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """`check(*values of keys)` must be true; `sentence` says so otherwise, with the values by position.
-
-    `monotone`: for each key a larger number is always better, or always worse, so that a sweep need only look at the
-    ends of its axes.
-    """
-
-    keys: tuple[str, ...]
-    check: Callable[..., bool]
-    sentence: str
-    monotone: bool = False
-
-    def fault(self, values: Sequence[Any]) -> str | None:
-        """The sentence, when the values break the rule."""
-        return None if self.check(*values) else self.sentence.format(*map(shown, values))
+MOST_REQUESTS = 10**8
+"""Of a trace."""
 
 
-def _fits_unchunked(chunked: bool, batched: int, scheduled: int | None, max_model_len: int) -> bool:
-    return chunked or min(batched, scheduled or batched) >= max_model_len
+def _refusals(engine: Engine) -> Iterator[Rule]:
+    """One rule for every knob of vLLM that an engine does not read: it must stand at its default."""
+    if engine.reads is None:
+        return
+    for name, field in VllmKnobs.model_fields.items():
+        if name in engine.reads:
+            continue
+        other = engine.instead.get(name)
+        hint = f" ({other} is its own)" if other else ""
+        yield Rule(
+            ("engine.name", f"engine.{name}"),
+            lambda name, value, default=field.default: name not in engine.names or value == default,
+            f"engine.{name} = {{1}}, but it was expected only with vLLM's engines, and {shown(field.default)} with "
+            f"engine.name = {{0}}, which has no such knob{hint}",
+        )
 
 
 ENGINE_RULES = (
@@ -49,45 +46,13 @@ ENGINE_RULES = (
         "engine.num_gpu_blocks is missing, but the number of KV blocks was expected (vLLM prints it at start-up, "
         "and --model with --gpu estimate it)",
     ),
+    *(rule for engine in engines() for rule in (*engine.rules, *_refusals(engine))),
+    *LINEAR_RULES,
     Rule(
-        ("engine.name", "engine.num_gpu_blocks"),
-        lambda name, blocks: name not in VLLM_ENGINES or blocks is None or blocks >= 2,
-        "engine.num_gpu_blocks = {1}, but at least 2 was expected: {0} keeps one block for itself (the null block)",
+        ("engine.name", "workload.sessions.turns"),
+        lambda name, turns: turns == 1 or engine_of(name).has_prefix_trees,
+        f"workload.sessions.turns = {{1}}, but 1 was expected: engine.name = {{0}} has no {PREFIX_TREES}",
     ),
-    Rule(
-        (
-            "engine.enable_chunked_prefill",
-            "engine.max_num_batched_tokens",
-            "engine.max_num_scheduled_tokens",
-            "engine.max_model_len",
-        ),
-        _fits_unchunked,
-        "engine.enable_chunked_prefill = {0} with engine.max_num_batched_tokens = {1} and "
-        "engine.max_num_scheduled_tokens = {2}, but without chunks both budgets were expected to be at least "
-        "engine.max_model_len = {3}",
-    ),
-    Rule(
-        ("engine.slot_preempt", "engine.queue_order", "engine.policy"),
-        lambda slot, order, policy: not slot or (order or default_queue_order(policy)) in ("priority", "aging"),
-        'engine.slot_preempt = {0}, but it was expected only with engine.queue_order "priority" or "aging", '
-        "not {1} (engine.policy = {2})",
-    ),
-    Rule(
-        ("engine.preemption_mode", "engine.swap_space_blocks"),
-        lambda mode, blocks: mode != "swap" or blocks >= 1,
-        "engine.swap_space_blocks = {1}, but at least 1 was expected with engine.preemption_mode = {0}",
-    ),
-    Rule(
-        ("engine.admission", "engine.projection", "workload.max_tokens.dist"),
-        lambda admission, projection, dist: admission != "projected" or projection != "max_tokens" or dist is not None,
-        "engine.projection = {1}, but then workload.max_tokens.dist was expected, so that requests declare a limit",
-    ),
-    Rule(
-        ("engine.queue_order", "engine.aging_per_s"),
-        lambda order, aging: order != "aging" or aging > 0,
-        "engine.aging_per_s = {1}, but a number above 0 was expected with engine.queue_order = {0}",
-    ),
-    *(Rule(*parts) for parts in FAMILY_RULES),
 )
 
 LENGTH_NEEDS = {
@@ -220,19 +185,41 @@ WORKLOAD_RULES = (
     ),
 )
 
+
+def _pauses_fit(
+    pause_s: float, clients: int | None, count: int | None, trace: str | None, horizon_s: float | None
+) -> bool:
+    """Whether the pauses of rejected clients, which follow one another, leave the clock far from its end."""
+    requests = count or (300 if trace is None else MOST_REQUESTS)
+    return clients is None or horizon_s is not None or pause_s * 1e6 * requests <= LONGEST_RUN_US
+
+
 RUN_RULES = (
     Rule(
         ("metrics.warmup_s", "run.horizon_s"),
         lambda warmup, horizon: horizon is None or warmup < horizon,
         "metrics.warmup_s = {0}, but less than run.horizon_s = {1} was expected",
     ),
-    *(Rule(*parts, monotone=True) for parts in CLOCK_RULES),
+    Rule(
+        (
+            "workload.retry_after_s",
+            "workload.concurrency",
+            "workload.num_requests",
+            "workload.trace",
+            "run.horizon_s",
+        ),
+        _pauses_fit,
+        "workload.retry_after_s = {0}, but with workload.num_requests = {2} and without run.horizon_s less was "
+        f"expected: the pauses of rejected clients could add up to more than {LONGEST_RUN_US:.3g} us, and the clock "
+        "overflow",
+        monotone=True,
+    ),
 )
 
 RULES: tuple[Rule, ...] = (*ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES)
 
-START_RULES: tuple[Rule, ...] = tuple(Rule(*parts) for parts in START_PARTS)
-"""What vLLM refuses at its start. A grid may hold such configurations: they become rows of status `refused`."""
+START_RULES: tuple[Rule, ...] = tuple(rule for engine in engines() for rule in engine.start_rules)
+"""What servers refuse at their start. A grid may hold such configurations: they become rows of status `refused`."""
 START_KEYS = tuple(dict.fromkeys(key for rule in START_RULES for key in rule.keys))
 
 
@@ -244,7 +231,7 @@ def start_fault(value_of: Callable[[str], Any]) -> str | None:
 
 def rules_of_classes(names: Sequence[str]) -> list[Rule]:
     """The rules of classes of requests with these names."""
-    return [Rule(*parts) for parts in class_rules(names, WORKLOAD_RULES)]
+    return class_rules(names, WORKLOAD_RULES)
 
 
 def check_rules(config: Config, source: str = "configuration", rules: Sequence[Rule] = RULES) -> None:
@@ -253,27 +240,13 @@ def check_rules(config: Config, source: str = "configuration", rules: Sequence[R
     Raises
     ------
     InputError
-            The first rule that does not hold, as a sentence; with all rules, also what vLLM refuses at its start.
+        The first rule that does not hold, as a sentence; with all rules, also what a server refuses at its start.
     """
     for rule in (*rules, *rules_of_classes(config.workload.classes.names)):
         if fault := rule.fault([config.value(key) for key in rule.keys]):
             raise InputError(f"{source}: {fault}")
     if rules is RULES and (fault := start_fault(config.value)):
         raise InputError(f"{source}: {fault}")
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The `keys` change something only where `when(*values of needs)` is true: a sweep warns of idle axes."""
-
-    keys: tuple[str, ...]
-    needs: tuple[str, ...]
-    when: Callable[..., bool]
-    sentence: str
-
-
-def _engine(names: str, need: str, when: Callable[[Any], bool], words: str) -> Effect:
-    return Effect(tuple(f"engine.{name}" for name in names.split()), (f"engine.{need}",), when, words)
 
 
 def _arrival(name: str, kinds: tuple[str, ...]) -> Effect:
@@ -285,20 +258,14 @@ def _arrival(name: str, kinds: tuple[str, ...]) -> Effect:
     )
 
 
+def _own(engine: Engine) -> Effect:
+    """An engine's own keys matter only under it."""
+    words = f"engine.name is not {' or '.join(engine.names)}"
+    return Effect(engine.keys, ("engine.name",), lambda name: name in engine.names, words)
+
+
 EFFECTS: tuple[Effect, ...] = (
-    _engine("swap_space_blocks swap_us_per_block", "preemption_mode", lambda mode: mode == "swap", "nothing swaps"),
-    _engine("projection overcommit", "admission", lambda kind: kind == "projected", "admission is greedy"),
-    _engine("slot_preempt_preflight", "slot_preempt", bool, "engine.slot_preempt is off"),
-    _engine("aging_per_s", "queue_order", lambda order: order == "aging", "engine.queue_order is not aging"),
-    _engine(
-        "feedback_rule feedback_window feedback_threshold feedback_recovery",
-        "running_cap",
-        lambda cap: cap == "feedback",
-        "engine.running_cap is not feedback",
-    ),
-    _engine(
-        "backpressure_window backpressure_action", "backpressure_threshold", bool, "engine.backpressure_threshold is 0"
-    ),
+    *(effect for engine in engines() for effect in (*([_own(engine)] if engine.keys else ()), *engine.effects)),
     Effect(
         ("workload.arrival.diurnal_period_s",),
         ("workload.arrival.diurnal_amplitude",),
@@ -321,5 +288,4 @@ EFFECTS: tuple[Effect, ...] = (
     _arrival("cv", ("gamma",)),
     _arrival("spike_requests", ("spikes",)),
     _arrival("spike_interval_s", ("spikes",)),
-    *(Effect(*parts) for parts in FAMILY_EFFECTS),
 )

@@ -10,10 +10,10 @@ from typing import Any
 
 from fastsim.config.derived import with_values
 from fastsim.config.keys import CLASSES, KEYS, find_key, is_section, is_trace
-from fastsim.config.model import printable, shown, shown_name
 from fastsim.config.models import Config
 from fastsim.config.rules import check_rules
 from fastsim.errors import InputError
+from fastsim.model import printable, shown, shown_name
 
 MAX_SPEC_BYTES = 4 * 2**20
 MAX_FILES = 100

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from fastsim.config.classes import ClassesConfig
-from fastsim.config.model import Duration, Positive, type_integer
 from fastsim.config.workload_parts import ArrivalConfig, ThinkConfig, TrafficConfig
+from fastsim.model import Duration, Positive, type_integer
 
 
 class WorkloadConfig(TrafficConfig):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fastsim.config.model import Duration, Model, Natural, Pause, Positive, Share, a_list, type_integer
+from fastsim.model import Duration, Model, Natural, Pause, Positive, Share, a_list, type_integer
 
 ArrivalKind = Literal["poisson", "gamma", "constant", "blis_rate", "all_at_once", "spikes", "closed_loop", "trace"]
 LengthDist = Literal["constant", "uniform", "normal", "lognormal", "empirical", "trace"]

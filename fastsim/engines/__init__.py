@@ -1,1 +1,47 @@
-"""The engines: one folder each, and what they share."""
+"""The engines: one folder and one line each.
+
+`knobs.py` of a folder declares the engine (`fastsim.engines.declaration`): what a spec can say of it. It is light, and
+loaded with the configuration. `runtime.py` runs it (`fastsim.engines.contract`), and is loaded, with the compiler, when
+the first of its configurations runs.
+"""
+
+from functools import cache
+from importlib import import_module
+
+from fastsim.engines.declaration import Engine
+from fastsim.errors import InputError
+
+FOLDERS = (
+    "vllm",
+    "blis",
+    "rlt",
+)
+
+
+@cache
+def engines() -> tuple[Engine, ...]:
+    """Every engine, in the order above."""
+    return tuple(import_module(f"fastsim.engines.{folder}.knobs").ENGINE for folder in FOLDERS)
+
+
+@cache
+def engine_of(name: str) -> Engine:
+    """The engine that a value of `engine.name` stands for."""
+    return next(engine for engine in engines() if name in engine.names)
+
+
+def supporting(ability: str) -> str:
+    """The names of the engines that have an ability, an attribute of `Engine`: for sentences."""
+    return ", ".join(name for engine in engines() if getattr(engine, ability) for name in engine.names)
+
+
+def check_ability(name: str, ability: str, why: str) -> None:
+    """Refuse the value of `engine.name` that stands for an engine without an ability.
+
+    Raises
+    ------
+    InputError
+        One sentence; `why` is its end.
+    """
+    if not getattr(engine_of(name), ability):
+        raise InputError(f"engine.name = {name!r}, but one of {supporting(ability)} was expected: {why}")

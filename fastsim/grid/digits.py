@@ -7,8 +7,8 @@ from typing import Any
 
 from fastsim.config import Key
 from fastsim.config.keys import is_trace
-from fastsim.config.model import shown
 from fastsim.errors import InputError
+from fastsim.model import shown
 
 MAX_AXIS_VALUES = 100_000
 MAX_DIGIT = 2**31 - 1

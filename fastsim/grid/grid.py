@@ -174,6 +174,11 @@ class Grid:
         """
         return self._columns.take(name, indices, encode)
 
+    def possible(self, key: str) -> set[Any]:
+        """Every value that the spec or its axes give a key."""
+        swept = [value for digit in self._digits for value in digit.settings.get(key, ())]
+        return set(swept or [self.base.value(key)])
+
     # --- identity ----------------------------------------------------------------------------------------------------
 
     @cached_property

@@ -7,10 +7,10 @@ from typing import Any
 
 from fastsim.config import KEYS, Config, Spec, find_key
 from fastsim.config.keys import is_trace
-from fastsim.config.model import shown, shown_name, suggestion
 from fastsim.config.spec import Layer, flat, parse_value, resolved_path
 from fastsim.errors import InputError
 from fastsim.grid.digits import MAX_AXIS_VALUES, MAX_DIGIT, Axis, Digit, axis_values, key_digit
+from fastsim.model import shown, shown_name, suggestion
 
 SEED = "workload.seed"
 PARTS = ("axes", "zip", "seeds", "choice")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines import engines
 from fastsim.errors import InputError
 
 Kind = Literal["float", "int", "bool", "code"]
@@ -116,9 +117,9 @@ _FLOATS = [
     Column("starved_at_s", "float", "s", "when that interval ended"),
     Column("livelock_s", "float", "s", "when the livelock was seen"),
     *(
-        Column(f"blis_{kind}_{part}_ms", "float", "ms", f"{part} of {what}; null under other engines")
-        for kind, what in (("e2e", "BLIS's own E2E, TTFT and its gaps added up"), ("itl", "BLIS's own token gaps"))
-        for part in ("mean", *_QUANTILE_NAMES[1:])
+        Column(own.name, "float", own.unit, f"{own.description}; null under other engines")
+        for engine in engines()
+        for own in engine.columns
     ),
 ]
 

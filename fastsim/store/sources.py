@@ -6,11 +6,12 @@ from hashlib import blake2b
 from pathlib import Path
 
 DECISIVE = (
+    "model",
+    "rule",
     "config",
     "workload",
     "engines",
     "metrics",
-    "families",
     "records",
     "simulation",
     "grid",

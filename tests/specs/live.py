@@ -9,6 +9,7 @@ import numpy as np
 
 from fastsim.config import Config, check_rules
 from fastsim.config.spec import spec_from_mapping
+from fastsim.engines import engine_of
 from fastsim.engines.outputs import Status, Stop
 from fastsim.errors import InputError
 from fastsim.records import records_of
@@ -33,7 +34,9 @@ def outcome(seed: int) -> str:
         return f"{REFUSED}: {error}"
     check(result, seed)
     if result.totals["steps"] <= MOST_STEPPED:
-        stepped = simulate(config, workload, fast_forward=False, record_steps=config.engine.is_vllm)
+        stepped = simulate(
+            config, workload, fast_forward=False, record_steps=engine_of(config.engine.name).records_steps
+        )
         # vllm-rlt may be asked to skip the cycles of a livelock, which stepping goes through
         assert same(result.metrics, stepped.metrics) or config.engine.rlt.on_livelock == "skip", seed
     _check_chunk(config, workload, result, seed)
@@ -61,7 +64,7 @@ def check(result: Result, seed: int) -> None:
     ):
         assert (earlier[done] <= later[done]).all(), seed
     engine = result.config.engine
-    if engine.is_vllm:
+    if engine_of(engine.name).ends_at_max_model_len:
         limit = engine.max_model_len
         assert (log.status[workload.prompt_tokens >= limit] == Status.UNSERVABLE).all(), seed
         expected = np.minimum(workload.output_tokens, limit - workload.prompt_tokens.astype(np.int64))

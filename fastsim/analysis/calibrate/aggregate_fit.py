@@ -11,7 +11,7 @@ from fastsim.analysis.measured.result import THROUGHPUT
 from fastsim.config import Config
 from fastsim.metrics import FLOAT_COLUMNS
 from fastsim.records import record_of
-from fastsim.simulation import Session, compile_kernels
+from fastsim.simulation import Session
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,7 +37,6 @@ class Figures:
         self._most_blocks = 4 * int(config.engine.num_gpu_blocks or 0)
         self._seeds = seeds
         self._sessions = [[self._session(level, seed + k) for k in range(seeds)] for level in levels.levels]
-        compile_kernels()
 
     def _session(self, level: Level, seed: int) -> Session:
         largest = record_of(level.config)

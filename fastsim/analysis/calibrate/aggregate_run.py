@@ -11,6 +11,7 @@ from fastsim.analysis.measured.read import read_results
 from fastsim.analysis.measured.result import THROUGHPUT, Lengths, Result
 from fastsim.config import Config, WorkloadConfig, load_spec
 from fastsim.config.derived import with_values
+from fastsim.engines import check_ability
 from fastsim.errors import InputError
 from fastsim.metrics import FLOAT_COLUMNS
 from fastsim.workload import Workload, build_workload
@@ -85,10 +86,7 @@ def read_levels(paths: Sequence[str | Path], sets: Sequence[str] = ()) -> Levels
     results = read_results(paths)
     given = load_spec(None, sets).settings
     config = with_values(Config(), given)
-    if not config.engine.is_vllm:
-        raise InputError(
-            f"engine.name = {config.engine.name!r}, but one of vLLM's engines was expected for calibration"
-        )
+    check_ability(config.engine.name, "has_sessions", "calibration runs them thousands of times in one memory")
     notes: dict[str, None] = dict.fromkeys(note for result in results for note in result.notes)
     levels = [_level(result, config, given, notes) for result in results]
     models = {result.provenance.get("model", "") for result in results}

@@ -12,7 +12,7 @@ from fastsim.analysis.calibrate.prior import BLOCKS, COEFFICIENTS, FRONTEND, Pri
 from fastsim.analysis.calibrate.run import MeasuredRun
 from fastsim.errors import InputError
 from fastsim.records import record_of
-from fastsim.simulation import Session, compile_kernels
+from fastsim.simulation import Session
 from fastsim.workload import Workload
 
 Floats = npt.NDArray[np.float64]
@@ -88,7 +88,6 @@ class Simulator:
             largest.engine["num_gpu_blocks"] = most_blocks
         self._most_blocks = int(largest.engine["num_gpu_blocks"][0])
         self._session = Session(self.workload, largest)
-        compile_kernels()
 
     def __call__(self, parameters: Floats, num_gpu_blocks: int | None = None) -> Times:
         """Times with these parameters; requests that never finish take infinitely long."""

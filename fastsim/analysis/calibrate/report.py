@@ -9,8 +9,8 @@ import numpy as np
 from fastsim.analysis.calibrate.aggregate import AggregateCalibration
 from fastsim.analysis.calibrate.calibrate import Calibration, ErrorTable
 from fastsim.config import Config
-from fastsim.config.model import printable, shown
 from fastsim.errors import InputError
+from fastsim.model import printable, shown
 
 if TYPE_CHECKING:
     import polars as pl

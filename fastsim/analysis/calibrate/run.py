@@ -12,9 +12,10 @@ import numpy.typing as npt
 from fastsim.config import Config
 from fastsim.config.derived import with_values
 from fastsim.config.keys import KEYS
-from fastsim.config.model import shown
 from fastsim.config.spec import load_spec
+from fastsim.engines import check_ability
 from fastsim.errors import InputError
+from fastsim.model import shown
 from fastsim.workload import Workload, load_trace
 
 Floats = npt.NDArray[np.float64]
@@ -134,8 +135,7 @@ def read_run(path: str | Path, sets: Sequence[str] = (), *, format: str | None =
     if assumed:
         words = ", ".join(f"engine.{name} {shown(getattr(base.engine, name))}" for name in assumed)
         notes.append(f"neither {META} nor --set says, and vLLM's defaults are assumed: {words}")
-    if not base.engine.is_vllm:
-        raise InputError(f"engine.name = {base.engine.name!r}, but one of vLLM's engines was expected for calibration")
+    check_ability(base.engine.name, "has_sessions", "calibration runs them thousands of times in one memory")
     notes += trace.report.notes
     notes += [
         f"{count} rows cannot be used, and are no load in the simulation: {reason}"

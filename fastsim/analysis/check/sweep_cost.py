@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from fastsim.grid import Grid
+from fastsim.records import engines_in
 from fastsim.simulation import compile_kernels, engine_records, simulate_chunk
 from fastsim.store import schema
 from fastsim.workload import WorkloadPlan
@@ -37,7 +38,7 @@ class Cost:
 
 def sweep_cost(grid: Grid, parts: int) -> Cost:
     """Run configurations from all over the grid, and scale up: rows, workloads and parts."""
-    compile_kernels()
+    compile_kernels(engines_in(grid))
     plan = WorkloadPlan()
     run_s: list[float] = []
     build_s: list[float] = []

@@ -19,7 +19,7 @@ from fastsim.config import Config
 from fastsim.errors import InputError
 from fastsim.grid import Grid
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
-from fastsim.records import Records, records_at, records_of
+from fastsim.records import Records, engines_in, records_at, records_of
 from fastsim.simulation import compile_kernels, simulate_chunk
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Evaluator:
         self._plan = LoadPlan()
         self._pool: EvaluatorPool | None = None
         self._seconds = 0.0
-        compile_kernels()
+        compile_kernels([] if grid is None else engines_in(grid))
 
     def __enter__(self) -> "Evaluator":
         return self
@@ -196,13 +196,10 @@ class Evaluator:
 
 
 def _pieces(task: Task) -> Iterable[Task]:
-    """A task in kernel calls of bounded size. Only vLLM's records are cut: others say themselves what fits."""
-    if len(task.records) <= MOST_AT_ONCE or task.records.others is not None:
-        return [task]
+    """A task in kernel calls of bounded size."""
     return [
-        Task(task.load, Records(task.records.engine[part], task.records.params[part]), task.places[part])
+        Task(task.load, task.records.part(start, start + MOST_AT_ONCE), task.places[start : start + MOST_AT_ONCE])
         for start in range(0, len(task.records), MOST_AT_ONCE)
-        for part in [slice(start, start + MOST_AT_ONCE)]
     ]
 
 

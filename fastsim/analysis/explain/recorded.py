@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 from fastsim.analysis.explain.history import History, disagreement
 from fastsim.analysis.explain.lives import LivesBuilder, Probe
 from fastsim.config import Config, with_values
+from fastsim.engines import check_ability
 from fastsim.engines.outputs import RequestLog
-from fastsim.errors import InputError, WorkError
+from fastsim.errors import WorkError
 from fastsim.simulation import Result, record_of, simulate
 
 if TYPE_CHECKING:
@@ -46,11 +47,8 @@ def check_recorded(config: Config) -> None:
     InputError
         One sentence.
     """
-    if not config.engine.is_vllm:
-        raise InputError(
-            f"engine.name = {config.engine.name}, but one of vLLM's engines was expected: only they record their "
-            "steps, from which timelines and the stories of requests are made"
-        )
+    why = "only they record their steps, from which timelines and the stories of requests are made"
+    check_ability(config.engine.name, "records_steps", why)
 
 
 def history_of(result: Result) -> History:

@@ -9,8 +9,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from fastsim.config.engine import EngineConfig
-from fastsim.config.model import shown
 from fastsim.errors import InputError
+from fastsim.model import shown
 from fastsim.workload.workload import Int32Array
 
 THROUGHPUT = "request_throughput_req_per_s"

@@ -8,6 +8,7 @@ from typing import Any
 from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.config import Config, Spec, check_rules
 from fastsim.config.derived import with_values
+from fastsim.engines import check_ability
 from fastsim.errors import InputError
 from fastsim.grid.digits import Axis, Digit
 from fastsim.grid.sweep import read_sweep
@@ -120,11 +121,7 @@ def space_of(spec: Spec, axis_options: Sequence[str] = (), hardware: Hardware | 
         When the engine is not vLLM's, or an `--axis` is over anything but the engine.
     """
     base = spec.base
-    if not base.engine.is_vllm:
-        raise InputError(
-            f"{spec.source}: engine.name = {base.engine.name!r}, but a recommendation is made of vLLM's flags: "
-            "a vllm engine was expected"
-        )
+    check_ability(base.engine.name, "has_flags", "a recommendation is made of the flags of vllm serve")
     digits = read_sweep(spec, axis_options).digits(base)
     knobs: list[Digit] = []
     left: list[Digit] = []

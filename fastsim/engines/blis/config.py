@@ -27,6 +27,7 @@ _INTS = (
     "max_steps",
     "fast_forward",
     "output_token_us",  # trunc(alpha2)
+    "timeout_us",  # how long clients wait; 0: for ever. Kernels read the deadlines that are made of it
 )
 _FLOATS = ("alpha0_us", "alpha1_us", "beta0_us", "beta1_us", "beta2_us")
 CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _INTS] + [(name, np.float64) for name in _FLOATS])

@@ -5,8 +5,8 @@ from typing import Any
 
 from fastsim.engines.blis.codes import NONE, UNSERVABLE
 from fastsim.engines.blis.config import BlisConfig
-from fastsim.engines.blis.engine import BlisResult, simulate_blis
 from fastsim.engines.blis.inputs import BlisWorkload, build_workload
+from fastsim.engines.blis.runner import BlisResult, simulate_blis
 
 _TOLERANCE = 1e-9
 _KEYS = {"cpu_kv_blocks": "kv_cpu_blocks"}

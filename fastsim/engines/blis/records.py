@@ -25,7 +25,7 @@ def _alpha2_truncated(alpha: tuple[float, ...]) -> int:
 
 
 def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
-    """CONFIG_DTYPE records of `count` configurations, defaults resolved; `take` as in the vLLM engine's."""
+    """CONFIG_DTYPE records of `count` configurations, defaults resolved; `take` as in `Runtime.config_records`."""
     records = np.zeros(count, CONFIG_DTYPE)
     records["total_kv_blocks"] = take("engine.num_gpu_blocks", int)
     for name in _SHARED:
@@ -46,9 +46,5 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     records["horizon_us"] = take("run.horizon_s", microseconds_or(NO_LIMIT))
     records["max_steps"] = take("run.max_steps", int)
     records["fast_forward"] = 1
+    records["timeout_us"] = take("workload.timeout_s", microseconds_or(0))
     return records
-
-
-def timeouts_us(take: Take) -> npt.NDArray[np.int64]:
-    """How long clients of each configuration wait, microseconds, 0: for ever; int64, shape (count,)."""
-    return take("workload.timeout_s", microseconds_or(0)).astype(np.int64)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from fastsim.engines.rlt.config import RltConfig
-from fastsim.engines.rlt.engine import RltResult, simulate_rlt
 from fastsim.engines.rlt.inputs import RltWorkload, build_workload, prompt_page_keys
+from fastsim.engines.rlt.runner import RltResult, simulate_rlt
 from fastsim.errors import InputError
 
 _IGNORED = {"wave_snapshot"}  # has one value, the inferred rule that is implemented

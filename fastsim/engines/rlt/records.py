@@ -57,7 +57,7 @@ def _or_nan(value: float | None) -> float:
 
 
 def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
-    """CONFIG_DTYPE records of `count` configurations, defaults resolved; `take` as in the vLLM engine's."""
+    """CONFIG_DTYPE records of `count` configurations, defaults resolved; `take` as in `Runtime.config_records`."""
     records = np.zeros(count, CONFIG_DTYPE)
     records["num_blocks"] = take("engine.num_gpu_blocks", int)
     for name in _SHARED:

@@ -7,6 +7,7 @@ import numpy as np
 from fastsim.config import Config, EngineConfig, LatencyConfig, RunConfig
 from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.recorder import STEP_COLUMNS
+from fastsim.engines.vllm.runtime import RUNTIME
 from fastsim.workload import Workload
 
 REQUEST_COLUMNS = (
@@ -64,6 +65,17 @@ def case_workload(case: dict[str, Any]) -> Workload:
         prefix_group=columns[4],
         prefix_tokens=columns[5],
     )
+
+
+def verify_case(case: dict[str, Any], *, fast_forward: bool = False, record_steps: bool = True) -> str | None:
+    """Replay a recorded case: None when everything that must match does, else the first difference in one line."""
+    records, params = RUNTIME.records_of([case_config(case)])
+    horizon_us = case["config"]["horizon_us"]
+    if horizon_us is not None:
+        records["horizon_us"] = horizon_us
+    records["detect_livelock"] = 0  # recordings of requests that can never fit go on to their last step
+    run = RUNTIME.run(case_workload(case), records, params, fast_forward=fast_forward, record_steps=record_steps)
+    return first_difference(case, run.steps, run.log, run.totals)
 
 
 def first_difference(case: dict[str, Any], steps: list[Any] | None, log: Any, totals: Any) -> str | None:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fastsim.config.model import shown
 from fastsim.errors import InputError
+from fastsim.model import shown
 from fastsim.workload.readers.table import (
     Batch,
     Floats,

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fastsim.config.model import shown
 from fastsim.errors import InputError
+from fastsim.model import shown
 from fastsim.workload.readers.files import MAX_LINE_BYTES, read_text
 from fastsim.workload.readers.table import Floats, microseconds
 from fastsim.workload.readers.yaml_subset import parse

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fastsim.config.model import shown, shown_name
 from fastsim.errors import InputError
+from fastsim.model import shown, shown_name
 from fastsim.workload.readers.files import MAX_LINE_BYTES, read_text
 from fastsim.workload.readers.table import Floats, microseconds
 from fastsim.workload.synthetic import choices

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fastsim.config.model import shown
 from fastsim.errors import InputError
+from fastsim.model import shown
 from fastsim.workload.readers.lines import Rows, UnusableRowError, number, read_document, whole
 from fastsim.workload.readers.table import Floats, since_first_us
 from fastsim.workload.trace import Format, Head, Trace, Window, in_window, noted

@@ -8,7 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fastsim.config.model import Coefficient, Model, Positive, type_integer
+from fastsim.engines.clock import fixed_time, time_per_token
+from fastsim.engines.declaration import Engine
+from fastsim.model import Coefficient, Model, Positive, type_integer
+from fastsim.rule import Rule, absent
+
+NAME = "vllm-rlt"
 
 StageTime = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
@@ -74,3 +79,44 @@ class RltLatency(Model):
     """Added to a step per request swapped in or out."""
     swap_us_per_block: Coefficient = 0.0
     """Added to a step per block moved in or out."""
+
+
+RULES = (
+    absent(NAME, "latency.b3_us_per_context_token", 0, "step time by context"),
+    absent(NAME, "workload.concurrency", None, "closed loop"),
+    absent(NAME, "workload.timeout_s", None, "timeouts"),
+    Rule(
+        ("engine.name", "engine.rlt.wavefront", "engine.rlt.layout"),
+        lambda name, wavefront, layout: name != NAME or not wavefront or layout == "last_exited",
+        'engine.rlt.layout = {2}, but "last_exited" was expected with engine.rlt.wavefront = {1}',
+    ),
+    Rule(
+        ("engine.name", "engine.rlt.wavefront", "engine.rlt.prefill_chunk_size", "engine.max_num_batched_tokens"),
+        lambda name, wavefront, chunk, batched: name != NAME or not wavefront or chunk <= batched,
+        "engine.rlt.prefill_chunk_size = {2}, but with engine.rlt.wavefront = {1} at most "
+        "engine.max_num_batched_tokens = {3} was expected, or a range is never scheduled",
+    ),
+    *(
+        (time_per_token if name.endswith("_per_token") else fixed_time)(f"rlt.{name}")
+        for name in RltLatency.model_fields
+        if name.endswith(("_us", "_us_per_token"))
+    ),
+)
+
+ENGINE = Engine(
+    folder="rlt",
+    names=(NAME,),
+    table="rlt",
+    knobs=RltKnobs,
+    latency=RltLatency,
+    reads=frozenset(
+        ("policy", "admission_scan_limit", "max_admission_bypasses", "count_restores", "blocked_checks_limit")
+    ),
+    instead={
+        "watermark": "engine.rlt.watermark_ratio",
+        "enable_prefix_caching": "engine.rlt.prefix_caching",
+        "long_prefill_token_threshold": "engine.rlt.prefill_chunk_size",
+    },
+    rules=RULES,
+    context_time=False,
+)

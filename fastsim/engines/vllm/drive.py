@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from fastsim.against_vllm.installed import new_requests, new_scheduler, token_id, vllm_config
+from fastsim.engines.vllm.installed import new_requests, new_scheduler, token_id, vllm_config
 
 SLEEP_US = 1000
 """What the engine core sleeps after a step without tokens."""

@@ -1,0 +1,271 @@
+"""What runs an engine: the contract between it and everything that simulates, stores and judges configurations.
+
+`runtime.py` of an engine's folder holds one `RUNTIME`: an instance of its own class, made from `BatchRuntime`, which
+asks for three functions (from keys to records, from records to what the runs left, the replay of a recording), or from
+`Runtime`, where a kernel fills the rows itself.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from statistics import median
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.config import Config
+from fastsim.engines import supporting
+from fastsim.engines.encode import Take, take_of
+from fastsim.engines.outputs import RequestLog
+from fastsim.errors import InputError
+from fastsim.metrics.columns import FLOAT_COLUMNS, INT_COLUMNS, new_rows
+from fastsim.metrics.params import params_records
+from fastsim.workload import Workload
+
+NO_MODEL_LEN = 2**31 - 1
+"""Stands for "no limit to a request's length" in what metrics know of a configuration."""
+Records = npt.NDArray[np.void]
+"""Configurations as an engine's kernels read them: a structured array of the engine's own dtype, shape (count,)."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Result rows.
+
+    `floats` is float64 of shape (count, len(FLOAT_COLUMNS)), NaN standing for null, `ints` int64 of shape
+    (count, len(INT_COLUMNS)), -1 standing for null, both in the order of the column names in `fastsim.metrics`.
+    """
+
+    floats: npt.NDArray[np.float64]
+    ints: npt.NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """What a few runs over one workload of n requests left.
+
+    ================  =====================  =========================================================================
+    field             shape                  content
+    ================  =====================  =========================================================================
+    places            (runs,)                which of the records they are
+    prompt_tokens     (n,)                   lengths of the requests, in the order of the log
+    output_tokens     (n,)
+    log               (runs x n,)            RequestLog, run by run
+    totals            (runs,)                TOTALS_DTYPE
+    itl_histogram     (runs, ITL_BINS)       int64, gaps between tokens
+    kernel_ns         ()                     nanoseconds of the kernel call
+    columns           each (runs,)           the engine's own result columns (`Engine.columns`), by name
+    own               each (runs,)           everything else that only this engine reports, by name
+    order             (n,) or None           the request that entry k of a log is about; None: request k
+    ================  =====================  =========================================================================
+    """
+
+    places: npt.NDArray[np.intp]
+    prompt_tokens: npt.NDArray[Any]
+    output_tokens: npt.NDArray[Any]
+    log: RequestLog
+    totals: npt.NDArray[np.void]
+    itl_histogram: npt.NDArray[np.int64]
+    kernel_ns: int
+    columns: Mapping[str, npt.NDArray[np.float64]] = {}
+    own: Mapping[str, npt.NDArray[Any]] = {}
+    order: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run left: its log by request, TOTALS_DTYPE totals of shape (1,), its row, milliseconds of the kernel.
+
+    `own` is what only its engine reports, by name, `steps` what was decided in each step, where it was recorded.
+    """
+
+    log: RequestLog
+    totals: npt.NDArray[np.void]
+    rows: Rows
+    kernel_ms: float
+    own: Mapping[str, Any] = field(default_factory=dict)
+    steps: list[Any] | None = None
+
+
+class Session(ABC):
+    """One workload, run again and again in the same memory: for searches that change only numbers in the records."""
+
+    @abstractmethod
+    def run(self, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+        """Rows of some configurations, in the order of `records`."""
+
+    @property
+    @abstractmethod
+    def log(self) -> RequestLog:
+        """Per-request results of the last configuration that ran; the next run overwrites these arrays."""
+
+
+class Runtime(ABC):
+    """An engine that runs."""
+
+    @abstractmethod
+    def config_records(self, take: Take, count: int, params: Records) -> Records:
+        """Records of `count` configurations, defaults resolved.
+
+        Parameters
+        ----------
+        take
+            `take(key, encode)` gives a key's encoded values for all of them.
+        params
+            What metrics know of them (PARAMS_DTYPE): changed in place where this engine has its own word for it.
+        """
+
+    @abstractmethod
+    def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+        """Rows of many configurations over one workload, in the order of `records`.
+
+        Raises
+        ------
+        InputError
+            When the workload has something that this engine does not.
+        """
+
+    @abstractmethod
+    def run(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        *,
+        fast_forward: bool = True,
+        record_steps: bool = False,
+        repeat: int = 1,
+    ) -> Run:
+        """Run the one configuration there is, timed `repeat` times; compilation is not counted."""
+
+    @abstractmethod
+    def verify_case(self, case: dict[str, Any]) -> str | None:
+        """Replay a recorded case of this engine: None when everything is the same, else one line that says what not."""
+
+    def compile_kernels(self) -> None:  # noqa: B027 - there may be none, or the first run compiles them
+        """Compile the kernels, or load them from the cache: what a run would otherwise do first."""
+
+    def session(self, workload: Workload, largest: Records) -> Session:
+        """Memory for runs of any records that need no more of it than `largest`."""
+        raise InputError(f"calibration runs {supporting('has_sessions')}, but engine.name is another")
+
+    def installed(self) -> tuple[str, ...]:
+        """The names of this engine whose cases the installed package (`Engine.live`) can replay."""
+        return ()
+
+    def verify_live(self, case: dict[str, Any]) -> str | None:
+        """Compare with what the installed package decides on a case's requests: None, or the first difference."""
+        raise NotImplementedError
+
+    def records_of(self, configs: Sequence[Config]) -> tuple[Records, Records]:
+        """Records of configurations of this engine, and what metrics know of them (PARAMS_DTYPE)."""
+        take = take_of(configs)
+        params = params_records(take, len(configs))
+        return self.config_records(take, len(configs), params), params
+
+
+class BatchRuntime(Runtime):
+    """An engine that leaves logs, from which the rows are made."""
+
+    @abstractmethod
+    def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
+        """Run every configuration, some at a time.
+
+        Raises
+        ------
+        InputError
+            When the workload has something that this engine does not.
+        """
+
+    def correct_rows(self, records: Records, floats: Records, ints: Records) -> None:
+        """Change rows (records by column name) where what all engines share is not true of this one."""
+
+    def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+        """Rows of many configurations over one workload, in the order of `records`."""
+        floats, ints = new_rows(len(records))
+        for batch in self.run_batches(workload, records, fast_forward=fast_forward):
+            floats[batch.places], ints[batch.places] = _summaries(batch, params[batch.places])
+        self.correct_rows(records, floats, ints)
+        return plain_rows(floats, ints)
+
+    def run(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        *,
+        fast_forward: bool = True,
+        record_steps: bool = False,
+        repeat: int = 1,
+    ) -> Run:
+        """Run the one configuration there is, timed `repeat` times; compilation is not counted.
+
+        Raises
+        ------
+        InputError
+            When steps are to be recorded, and this engine records none.
+        """
+        if record_steps:
+            raise InputError(
+                f"steps are recorded only with {supporting('records_steps')}, but engine.name is another: leave "
+                "--steps out"
+            )
+        times = []
+        for _ in range(repeat + 1):  # the first one compiles
+            (batch,) = self.run_batches(workload, records, fast_forward=fast_forward)
+            start_ns = perf_counter_ns()
+            floats, ints = _summaries(batch, params)
+            times.append((perf_counter_ns() - start_ns + batch.kernel_ns) / 1e6)
+        self.correct_rows(records, floats, ints)
+        log = batch.log if batch.order is None else _by_request(batch.log, batch.order)
+        own = {name: values[0].item() for name, values in batch.own.items()}
+        return Run(log, batch.totals, plain_rows(floats, ints), median(times[1:]), own)
+
+
+@cache
+def runtime_of(folder: str) -> Runtime:
+    """What runs the engine of a folder; the first call imports its kernels."""
+    runtime: Runtime = import_module(f"fastsim.engines.{folder}.runtime").RUNTIME
+    return runtime
+
+
+def plain_rows(floats: Records, ints: Records) -> Rows:
+    """Records of columns as two-dimensional arrays."""
+    count = len(floats)
+    return Rows(
+        floats.view(np.float64).reshape(count, len(FLOAT_COLUMNS)),
+        ints.view(np.int64).reshape(count, len(INT_COLUMNS)),
+    )
+
+
+def _summaries(batch: Batch, params: Records) -> tuple[Records, Records]:
+    """Rows of some runs, as records."""
+    from fastsim.metrics.runs import Lengths, summarise_runs  # compiled: only an engine without kernels of its own asks
+    from fastsim.metrics.summary import scratch_size
+
+    floats, ints = new_rows(len(params))
+    summarise_runs(
+        batch.log,
+        Lengths(batch.prompt_tokens.astype(np.int64), batch.output_tokens.astype(np.int64)),
+        batch.totals,
+        batch.itl_histogram,
+        params,
+        np.empty(scratch_size(len(batch.prompt_tokens))),
+        floats,
+        ints,
+    )
+    for name, values in batch.columns.items():
+        floats[name] = values
+    return floats, ints
+
+
+def _by_request(log: RequestLog, order: npt.NDArray[np.int64]) -> RequestLog:
+    """A log by the requests' own indices."""
+    columns: dict[str, Any] = {}
+    for name, values in log._asdict().items():
+        columns[name] = np.empty_like(values)
+        columns[name][order] = values
+    return RequestLog(**columns)

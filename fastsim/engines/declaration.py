@@ -1,0 +1,120 @@
+"""What a spec can say of an engine: the light half of the contract, which loads no compiler.
+
+An engine's `knobs.py` holds its pydantic class and one `ENGINE = Engine(...)`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from fastsim.model import Model, Positive, Share, type_integer
+from fastsim.rule import Derived, Effect, Rule
+
+
+class SharedKnobs(Model):
+    """What every engine has, below `engine.`."""
+
+    name: str = "vllm-0.33.0"
+    """Which scheduler's rules hold."""
+    num_gpu_blocks: Positive | None = None
+    """KV blocks on the GPU, vLLM's null block included: under vLLM, usable are one fewer. Required."""
+    block_size: Annotated[int, type_integer, Field(ge=1, le=2**20)] = 16
+    """Tokens per KV block."""
+    max_num_seqs: Positive = 256
+    """Most requests running at once."""
+    max_num_batched_tokens: Positive = 2048
+    """Most tokens in one step."""
+    starvation_window_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 30.0
+    """Least interval between completions that can count as starvation."""
+    thrash_threshold: Share = 0.1
+    """Recomputed share of scheduled tokens above which a run is called thrashing."""
+
+
+class OwnColumn(NamedTuple):
+    """A float result column that one engine fills; null under the others."""
+
+    name: str
+    unit: str
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """One engine, as the configuration, the metrics and the command line know it.
+
+    Attributes
+    ----------
+    folder
+        Its folder below `fastsim/engines`.
+    names
+        The values of `engine.name` that stand for it: releases that share their kernels are one engine.
+    table, knobs, latency
+        Its own keys: `engine.<table>.*`, and `latency.<table>.*` where its step times have a form of their own. vLLM's
+        knobs are the common language and stand in `engine.*` itself: its table is None.
+    own_keys
+        Further keys that mean something only under this engine.
+    reads
+        vLLM's knobs that it reads too (without `engine.`); all others must stand at their defaults. None: reads all.
+    instead
+        Its own key for a knob of vLLM's that it does not read: the refusal names it.
+    rules, effects, derived
+        What holds between its keys, what they need to matter, and defaults that follow other keys.
+    start_rules
+        What its server refuses at its start. A grid may hold such configurations: they become rows of status `refused`.
+    columns
+        Result columns that only it fills.
+    reserved_blocks
+        Blocks of `engine.num_gpu_blocks` that no request can hold.
+    context_time
+        Whether its step time knows the context (`latency.b3_us_per_context_token`).
+    ends_at_max_model_len
+        Whether it ends an output where prompt and output reach `engine.max_model_len`.
+    records_steps
+        Whether it can write down its steps: timelines and `explain` are made of them.
+    has_sessions
+        Whether searches that only change coefficients and blocks can run in one memory: calibration does.
+    has_averages
+        Whether the averages of `fastsim check` describe it.
+    has_flags
+        Whether its knobs are flags of a server that can be recommended.
+    has_prefix_trees
+        Whether prefixes may extend one another, as those of conversations do.
+    live
+        The installed package it can be compared with (`fastsim verify --against`).
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    table: str | None = None
+    knobs: type[Model]
+    latency: type[Model] | None = None
+    own_keys: tuple[str, ...] = ()
+    reads: frozenset[str] | None = frozenset()
+    instead: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    start_rules: tuple[Rule, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    derived: tuple[Derived, ...] = ()
+    columns: tuple[OwnColumn, ...] = ()
+    reserved_blocks: int = 0
+    context_time: bool = True
+    ends_at_max_model_len: bool = False
+    records_steps: bool = False
+    has_sessions: bool = False
+    has_averages: bool = False
+    has_flags: bool = False
+    has_prefix_trees: bool = False
+    live: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that mean something only under this engine."""
+        if self.table is None:
+            return self.own_keys
+        tables = (("engine", self.knobs), ("latency", self.latency))
+        return (
+            *self.own_keys,
+            *(f"{top}.{self.table}.{name}" for top, model in tables if model for name in model.model_fields),
+        )

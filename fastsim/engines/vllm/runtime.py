@@ -1,0 +1,149 @@
+"""vLLM behind the contract: its kernel fills rows itself, configuration by configuration in one memory."""
+
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.config import Config, EngineConfig
+from fastsim.engines.contract import Records, Rows, Run, Runtime, Session, plain_rows
+from fastsim.engines.encode import Take
+from fastsim.engines.outputs import RequestLog
+from fastsim.engines.vllm.chunk import run_chunk
+from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
+from fastsim.engines.vllm.recorder import Recorder, new_recorder, recorded_steps
+from fastsim.engines.vllm.records import config_records
+from fastsim.engines.vllm.state import Workload as WorkloadArrays
+from fastsim.metrics import new_rows
+from fastsim.metrics.summary import scratch_size
+from fastsim.workload import Workload
+
+RECORD_CAPACITY = 4096
+"""Steps and list entries a recorder first has room for; it is made four times larger until the run fits."""
+
+
+class VllmRuntime(Runtime):
+    """vLLM's synchronous and asynchronous schedulers."""
+
+    def config_records(self, take: Take, count: int, params: Records) -> Records:
+        """See `fastsim.engines.vllm.records`."""
+        return config_records(take, count)
+
+    def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+        """Rows of many configurations over one workload, in the order of `records`."""
+        return VllmSession(workload, records).run(records, params, fast_forward=fast_forward)
+
+    def session(self, workload: Workload, largest: Records) -> "VllmSession":
+        """Memory for runs of any records that need no more of it: no more KV blocks, no larger `max_num_seqs`."""
+        return VllmSession(workload, largest)
+
+    def run(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        *,
+        fast_forward: bool = True,
+        record_steps: bool = False,
+        repeat: int = 1,
+    ) -> "VllmRun":
+        """Run the one configuration there is; the recorder grows until the run fits."""
+        arrays = workload_arrays(workload)
+        engine = records.copy()
+        engine["fast_forward"] = fast_forward
+        engine["record"] = record_steps
+        memory = new_memory(engine, arrays)
+        capacity = max(RECORD_CAPACITY, workload.num_requests + 1) if record_steps else 1
+        self.compile_kernels()
+        times: list[float] = []
+        rows = new_rows(1)
+        while len(times) < repeat:
+            recorder = new_recorder(capacity)
+            start = perf_counter_ns()
+            if _call(engine, params, arrays, memory, recorder, rows):
+                times.append((perf_counter_ns() - start) / 1e6)
+            else:
+                capacity *= 4 if record_steps else 1
+                memory = with_larger_gap_log(memory)
+        steps = recorded_steps(recorder, memory.scalars[0]) if record_steps else None
+        return VllmRun(memory.log, memory.totals, plain_rows(*rows), median(times), steps=steps, memory=memory)
+
+    def compile_kernels(self) -> None:
+        """Compile the kernels, or load them from the cache; nothing if done before."""
+        if getattr(run_chunk, "signatures", True):  # interpreted: nothing to compile
+            return
+        records, params = self.records_of([Config(engine=EngineConfig(num_gpu_blocks=2))])
+        nothing = workload_arrays(Workload.from_arrays(np.zeros(0, np.int64), np.zeros(0, int), np.zeros(0, int)))
+        _call(records, params, nothing, new_memory(records, nothing), new_recorder(1), new_rows(1))
+
+    def verify_case(self, case: dict[str, Any]) -> str | None:
+        """Replay a recorded case."""
+        from fastsim.engines.vllm.golden import verify_case
+
+        return verify_case(case)
+
+    def installed(self) -> tuple[str, ...]:
+        """Names whose cases the installed vLLM can replay."""
+        from fastsim.engines.vllm.installed import installed_engines
+
+        return installed_engines()
+
+    def verify_live(self, case: dict[str, Any]) -> str | None:
+        """Compare with what the installed vLLM does now."""
+        from fastsim.engines.vllm.drive import decisions
+
+        return self.verify_case(decisions(case))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmRun(Run):
+    """What one run left, and the memory that it left it in."""
+
+    memory: Memory
+
+
+class VllmSession(Session):
+    """One workload and the memory of its runs, which grows by its log of gaps alone."""
+
+    def __init__(self, workload: Workload, largest: Records) -> None:
+        self._arrays = workload_arrays(workload)
+        self._memory = new_memory(largest, self._arrays)
+        self._recorder = new_recorder(1)
+
+    def run(self, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+        """Rows of some configurations, in the order of `records`."""
+        engine = records.copy()
+        engine["fast_forward"] = fast_forward
+        rows = new_rows(len(engine))
+        done = 0
+        while done < len(engine):
+            done += _call(engine[done:], params[done:], self._arrays, self._memory, self._recorder, rows, done)
+            if done < len(engine):
+                self._memory = with_larger_gap_log(self._memory)
+        return plain_rows(*rows)
+
+    @property
+    def log(self) -> RequestLog:
+        """Per-request results of the last configuration that ran; the next run overwrites these arrays."""
+        return self._memory.log
+
+
+def _call(
+    engine: Records,
+    params: Records,
+    arrays: WorkloadArrays,
+    memory: Memory,
+    recorder: Recorder,
+    rows: tuple[npt.NDArray[np.void], npt.NDArray[np.void]],
+    first: int = 0,
+) -> int:
+    """One call of the kernel, which fills `rows` from number `first` on; returns how many it did."""
+    floats, ints = rows[0][first:], rows[1][first:]
+    scratch = np.empty(scratch_size(len(arrays.prompt_tokens)))
+    return int(run_chunk(engine, params, memory, arrays, recorder, scratch, floats, ints))
+
+
+RUNTIME = VllmRuntime()
