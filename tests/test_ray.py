@@ -1,6 +1,7 @@
 """Sweeps on a local Ray of two workers: the bytes of the local pool, whatever dies. Skipped where Ray is missing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,36 +99,89 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})
 from fastsim.errors import FastsimError
-from tests.test_runner import make_grid
-from tests.test_ray import run_ray
+from fastsim.runner import sweep
+from tests.test_runner import FAKE, make_grid
 try:
-    run_ray(make_grid({behaviours}), sys.argv[1], rows_per_part=8, workers=2)
+    sweep(make_grid({behaviours}), sys.argv[1], rows_per_part=8, workers=2, simulation=FAKE, backend="ray")
 except FastsimError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
 """
 
 
-def test_ctrl_c_ends_a_sweep_on_its_own_ray_and_it_goes_on(cluster, tmp_path):
+def begin(tmp_path):
+    """A sweep on its own Ray that has stored a part, and its folder."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(root=os.getcwd(), behaviours=f"{SLOW}, {FINE}"))
     out = tmp_path / "out"
     command = [sys.executable, str(script), str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 90
     while not list(out.glob("parts/*.parquet")):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.02)
+    return process, out
+
+
+STOPS = {
+    "Ctrl-C": lambda process: process.send_signal(signal.SIGINT),
+    "SIGTERM": lambda process: process.send_signal(signal.SIGTERM),
+    "SIGTERM to all": lambda process: os.killpg(process.pid, signal.SIGTERM),
+}
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_a_stopped_sweep_on_its_own_ray_is_one_sentence_and_goes_on(tmp_path, how):
+    process, out = begin(tmp_path)
     started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    errors = process.communicate(timeout=30)[1]
+    STOPS[how](process)
+    errors = process.communicate(timeout=40)[1]
     seconds = time.monotonic() - started
     assert process.returncode == 130, errors
-    assert errors.splitlines()[-1].endswith("the same command goes on from there"), errors
-    assert seconds < 10.0
+    assert re.fullmatch(r"stopped: \d+ of 48 rows are kept in .*; the same command goes on from there\n", errors)
+    assert seconds < (30.0 if how == "SIGTERM to all" else 10.0)
     assert read_manifest(out).state == "interrupted"
     assert run(make_grid(SLOW, FINE), out, rows_per_part=8, workers=2).rows == 48
+
+
+TOKEN = """
+import os, subprocess, sys
+from fastsim import _notice
+from fastsim.runner.ray_token import lock_up
+_notice.tell = print
+lock_up()
+from fastsim.runner.ray_pool import connect
+workers, connection = connect(1)
+import ray
+from ray._raylet import GcsClient
+address = ray.get_runtime_context().gcs_address
+code = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).internal_kv_keys(b'', None)"
+strangers = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+for environment in (strangers, strangers | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "guess"}, dict(os.environ)):
+    try:
+        done = subprocess.run([sys.executable, "-c", code, address], env=environment, capture_output=True, timeout=12)
+        print("in" if done.returncode == 0 else "out")
+    except subprocess.TimeoutExpired:
+        print("out")
+with connection:
+    pass
+"""
+
+
+def test_a_ray_of_our_own_answers_only_to_its_token(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    home = {"HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", TOKEN], env=environment | home, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    note, *answers = done.stdout.splitlines()
+    assert note.startswith("note: while the sweep runs, Ray listens on all network interfaces")
+    assert answers == ["out", "out", "in"]
+    assert not (tmp_path / ".ray").exists()
 
 
 def test_a_cluster_that_does_not_answer_is_one_sentence():

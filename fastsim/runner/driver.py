@@ -195,6 +195,9 @@ class _Run:
     def _pool(self) -> AbstractContextManager[Workers]:
         """The workers: no more than rows to compute; at first no more than parts."""
         if self.backend == "ray":
+            from fastsim.runner.ray_token import lock_up
+
+            lock_up()
             from fastsim.runner.ray_pool import RayPool, connect
 
             workers, connection = connect(self.workers)

@@ -8,7 +8,9 @@ worker proves first that its node would compute the same: the same sources, and 
 import fcntl
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -136,22 +138,26 @@ def connect(workers: int | None) -> tuple[int, AbstractContextManager[object]]:
     try:
         if address:
             _knock(address)
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+            _start(address=address)
             return workers or _cluster_cores(), _Connection()
         workers = workers or available_cores()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(
-            address="local",
-            num_cpus=workers,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-        )
+        _start(address="local", num_cpus=workers, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES)
     except (OSError, RayError, RuntimeError, ValueError) as error:
         where = f"RAY_ADDRESS = {address}: no Ray cluster answers there" if address else "Ray does not start here"
         raise InputError(f"--backend ray: {where} ({' '.join(str(error).split())[:200]})") from None
     return workers, _Connection()
+
+
+def _start(**options: Any) -> None:
+    """Start Ray or join a cluster, and take SIGTERM back: Ray would print its C++ stack and end the process."""
+    ours = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
+    except SystemExit:  # what Ray makes of SIGTERM meanwhile
+        raise KeyboardInterrupt from None
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ours)
 
 
 def _knock(address: str) -> None:
