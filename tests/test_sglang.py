@@ -15,16 +15,11 @@ import pytest
 
 from fastsim._jit import entry
 from fastsim.engines.outputs import ITL_BINS, Gaps, Status, Stop
-from fastsim.engines.sglang import (
-    SglangConfig,
-    build_workload,
-    from_workload,
-    run_configs,
-    simulate_sglang,
-    verify_case,
-)
+from fastsim.engines.sglang.config import SglangConfig
 from fastsim.engines.sglang.content import common_tokens, page_key
-from fastsim.engines.sglang.golden import case_config, case_workload, replay
+from fastsim.engines.sglang.golden import case_config, case_workload, replay, verify_case
+from fastsim.engines.sglang.inputs import build_workload, from_workload
+from fastsim.engines.sglang.runner import run_configs, simulate_sglang
 from fastsim.engines.sglang.state import new_state
 from fastsim.errors import InputError
 from fastsim.workload.prefix_tree import PrefixTree
@@ -90,8 +85,8 @@ def test_verify_refuses_what_is_no_recording() -> None:
 def test_cases_without_compiler_and_with_bounds_checked(setting: str) -> None:
     script = (
         "import gzip, json, sys\n"
-        "from fastsim.engines.sglang import simulate_sglang, verify_case\n"
-        "from fastsim.engines.sglang.golden import case_config, case_workload\n"
+        "from fastsim.engines.sglang.golden import case_config, case_workload, verify_case\n"
+        "from fastsim.engines.sglang.runner import simulate_sglang\n"
         "from tests.sglang_cases import random_case\n"
         "for path in sys.argv[2:]:\n"
         "    assert verify_case(json.load(gzip.open(path))) is None, path\n"
@@ -302,7 +297,7 @@ def test_a_tree_that_outgrows_its_room_is_run_anew() -> None:
     config, workload = case_config(case), case_workload(case)
     roomy = simulate_sglang(config, workload)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastsim.engines.sglang.engine.tree_nodes", lambda *_: 3)
+        patch.setattr("fastsim.engines.sglang.runner.tree_nodes", lambda *_: 3)
         tight = simulate_sglang(config, workload)
         _, totals, _, _ = run_configs([config, config], workload)
     assert tight.totals == roomy.totals

@@ -6,9 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-REPLAYED = {"sglang-0.5.23": "fastsim.engines.sglang.golden"}
-"""Engines without a name in a spec: the module whose `verify_case` replays their recordings."""
-
 
 def command(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Golden cases, or folders of them.")],
@@ -77,7 +74,7 @@ def engine_names() -> tuple[str, ...]:
     """Every engine that has recorded cases."""
     from fastsim.engines import engines
 
-    return (*(name for engine in engines() for name in engine.names), *REPLAYED)
+    return tuple(name for engine in engines() for name in engine.names)
 
 
 def case_files(paths: list[Path]) -> Iterator[Path]:
@@ -113,15 +110,10 @@ def read_case(path: Path) -> dict[str, Any]:
 
 def verifier(engine: str, path: Path) -> Callable[[dict[str, Any]], str | None]:
     """The function that replays cases of an engine."""
-    from importlib import import_module
-
     from fastsim.engines import engine_of
     from fastsim.engines.contract import runtime_of
     from fastsim.errors import InputError
 
     if engine not in engine_names():
         raise InputError(f"{path}: engine = {engine!r}, but one of {', '.join(engine_names())} was expected")
-    if engine in REPLAYED:
-        verify: Callable[[dict[str, Any]], str | None] = import_module(REPLAYED[engine]).verify_case
-        return verify
     return runtime_of(engine_of(engine).folder).verify_case

@@ -23,5 +23,7 @@ class WorkloadConfig(TrafficConfig):
     """Clients of a closed loop, each with one request at a time."""
     timeout_s: Duration | None = None
     """A client gives up this long after its arrival."""
+    ignore_eos: bool = False
+    """Whether every output is as long as its declared limit (workload.max_tokens), as load generators ask for."""
     retry_after_s: Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)] = 1.0
     """Pause of a closed-loop client whose request was rejected."""

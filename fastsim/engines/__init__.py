@@ -15,6 +15,7 @@ FOLDERS = (
     "vllm",
     "blis",
     "rlt",
+    "sglang",
 )
 
 

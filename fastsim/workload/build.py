@@ -109,7 +109,7 @@ class WorkloadPlan:
         workload = Workload.from_arrays(
             arrival_us,
             prompt,
-            np.where(max_tokens > 0, np.minimum(output, max_tokens), output),
+            np.where(max_tokens > 0, max_tokens if config.ignore_eos else np.minimum(output, max_tokens), output),
             max_tokens=max_tokens,
             priority=_priorities(config, trace, draws),
             prefix_group=prefix_group,

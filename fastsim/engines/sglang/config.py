@@ -119,7 +119,7 @@ class SglangConfig:
         """The configuration as an array of one record of `CONFIG_DTYPE`."""
         record = np.zeros(1, CONFIG_DTYPE)
         for name in CONFIG_DTYPE.names or ():
-            if name in _NAMES or name in _DERIVED:
+            if name in _NAMES or name in _DERIVED or name in _NOT_OURS:
                 continue
             value = getattr(self, name)
             record[name] = NO_LIMIT if value is None else value
@@ -182,10 +182,12 @@ _FLAGS = (
     "disable_overlap_schedule",
     "fast_forward",
 )
+_NOT_OURS = ("ignore_eos",)
+"""Of the workload: read before the kernels run."""
 _DERIVED = ("pool", "chunks", "mixes", "preempts", "urgency_sign", "init_ratio", "min_ratio", "decay")
 
 CONFIG_DTYPE = np.dtype(
-    [(name, np.int64) for name in (*_RANGES, *_NAMES, *_FLAGS, *_DERIVED[:5])]
+    [(name, np.int64) for name in (*_RANGES, *_NAMES, *_FLAGS, *_NOT_OURS, *_DERIVED[:5])]
     + [(name, np.float64) for name in (*_FLOATS, *_DERIVED[5:])]
 )
 """What a kernel reads: the keys of `SglangConfig`, flags as 0 and 1, names as codes, and what follows from them."""

@@ -10,8 +10,8 @@ from fastsim.engines.outputs import Stop
 from fastsim.engines.sglang import recorder
 from fastsim.engines.sglang.codes import KINDS
 from fastsim.engines.sglang.config import SglangConfig
-from fastsim.engines.sglang.engine import SglangResult, simulate_sglang
 from fastsim.engines.sglang.inputs import SglangWorkload, build_workload
+from fastsim.engines.sglang.runner import SglangResult, simulate_sglang
 from fastsim.errors import InputError
 
 _IGNORED = {"radix_eviction_policy": "lru", "tree_core": "rust"}

@@ -98,7 +98,7 @@ def build_workload(
 NO_GROUP = -1
 
 
-def from_workload(workload: Workload, ignore_eos: bool = False) -> SglangWorkload:
+def from_workload(workload: Workload) -> SglangWorkload:
     """The engine's view of one of fastsim's workloads. A request that declares no limit declares its output.
 
     Raises
@@ -116,7 +116,6 @@ def from_workload(workload: Workload, ignore_eos: bool = False) -> SglangWorkloa
         workload.prompt_tokens,
         workload.output_tokens,
         np.where(declared > 0, declared, workload.output_tokens),
-        ignore_eos=int(ignore_eos),
         priority=workload.priority,
         prefix_group=workload.prefix_group,
         prefix_tokens=workload.prefix_tokens,

@@ -1,4 +1,4 @@
-"""The engine from Python: one configuration with everything it did, or many over one workload."""
+"""The engine by itself: one configuration with everything it did, or many over one workload."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,0 +1,120 @@
+"""SGLang behind `engine.name`: the same numbers as its own entry gives, alone and beside vLLM in a chunk."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastsim
+from fastsim.config import Config, check_rules, load_config, resolved
+from fastsim.engines.sglang.config import SglangConfig
+from fastsim.engines.sglang.inputs import from_workload
+from fastsim.engines.sglang.runner import simulate_sglang
+from fastsim.errors import InputError
+from fastsim.grid import Grid
+from fastsim.simulation import engine_records, simulate_chunk
+from fastsim.workload import build_workload
+
+NAME = 'engine.name="sglang-0.5.23"'
+
+
+def config(*settings: str, horizon_s: int = 60) -> Config:
+    small = ["workload.num_requests=40", f"run.horizon_s={horizon_s}", "engine.num_gpu_blocks=1500"]
+    made = load_config(None, [*small, NAME, *settings])
+    check_rules(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"page_size": 16, "schedule_policy": "lpm", "enable_mixed_chunk": True},
+        {"disable_overlap_schedule": True, "schedule_conservativeness": 0.1, "disable_radix_cache": True},
+        {"max_total_tokens": 9000, "chunked_prefill_size": -1, "prefill_decode_interval": 3},
+        {"enable_priority_scheduling": True, "retraction_policy": "priority", "schedule_policy": "lof"},
+    ],
+)
+def test_sglang_by_name_is_sglang(own: dict[str, Any]) -> None:
+    shown = (f"engine.sglang.{key}={str(value).lower()}" for key, value in own.items())
+    chosen = config(*shown, "workload.prefix.groups=2", "workload.prefix.tokens=100", "workload.priority.values=[0,40]")
+    result = fastsim.simulate(chosen)
+    keys = {
+        "max_total_tokens": 24_000,
+        "max_running_requests": 256,
+        "context_length": 8192,
+        "chunked_prefill_size": 2048,
+        "schedule_low_priority_values_first": True,
+        "horizon_us": 60_000_000,
+    }
+    alone = simulate_sglang(SglangConfig(**(keys | own)), from_workload(build_workload(chosen.workload)))
+    assert result.metrics["steps"] == alone.totals["steps"] > 0
+    assert result.metrics["sglang_retractions"] == alone.own["retractions"]
+    assert np.array_equal(result.requests.finish_us, alone.log.finish_us)
+    assert np.array_equal(result.requests.first_token_us, alone.log.first_token_us)
+
+
+def test_outputs_that_ignore_their_stop_token_are_as_long_as_declared() -> None:
+    declared = ["workload.max_tokens.dist=factor", "workload.max_tokens.factor=1.5"]
+    declared += [
+        "workload.output.dist=constant",
+        "workload.output.mean=800",
+        "engine.sglang.schedule_conservativeness=0",
+    ]
+    plain = build_workload(config(*declared).workload)
+    ignoring = build_workload(config(*declared, "workload.ignore_eos=true").workload)
+    assert np.array_equal(ignoring.output_tokens, plain.max_tokens)
+    assert (plain.output_tokens < plain.max_tokens).all()
+    result = fastsim.simulate(config(*declared, "workload.ignore_eos=true", horizon_s=600))
+    assert np.array_equal(result.requests.num_generated, plain.max_tokens)
+    assert result.metrics["sglang_retractions"] == 0 < fastsim.simulate(config(*declared)).metrics["sglang_retractions"]
+
+
+def test_a_chunk_of_two_engines_has_the_rows_of_each(tmp_path: Any) -> None:
+    spec = tmp_path / "both.toml"
+    spec.write_text(
+        "engine.num_gpu_blocks = 1000\nrun.horizon_s = 30\nworkload.num_requests = 20\n[sweep.axes]\n"
+        'engine.max_num_seqs = [8, 20]\nengine.name = ["sglang-0.5.23", "vllm-0.33.0"]\n'
+        "workload.ignore_eos = [false, true]\n"
+    )
+    grid = Grid.from_toml(spec)
+    workload = build_workload(grid.config(0).workload)
+    rows = simulate_chunk(workload, engine_records(grid, 0, 4))
+    for index in range(4):
+        alone = simulate_chunk(workload, engine_records(grid, index, index + 1))
+        assert np.array_equal(rows.floats[index], alone.floats[0], equal_nan=True)
+        assert np.array_equal(rows.ints[index], alone.ints[0])
+
+
+def test_defaults_follow_the_common_keys() -> None:
+    made = resolved(config("engine.sglang.page_size=48", "engine.max_num_batched_tokens=1000")).engine.sglang
+    assert (made.max_total_tokens, made.chunked_prefill_size) == (24_000, 960)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["engine.sglang.page_size=16", "engine.sglang.chunked_prefill_size=200"],
+            "multiple of engine.sglang.page_size",
+        ),
+        (["engine.sglang.enable_priority_scheduling=true", "engine.sglang.schedule_policy=lpm"], '"fcfs" or "lof" was'),
+        (["engine.sglang.retraction_policy=priority"], '"length" was expected'),
+        (["engine.sglang.page_size=30000"], "a pool of at least one page was expected"),
+        (["workload.concurrency=4"], "closed loop"),
+        (["latency.b3_us_per_context_token=0.1"], "step time by context"),
+        (["engine.watermark=0.1"], r"engine\.sglang\.schedule_conservativeness"),
+        (
+            [
+                "workload.ignore_eos=true",
+                "engine.sglang.enable_mixed_chunk=true",
+                "engine.sglang.disable_radix_cache=true",
+                "engine.sglang.page_size=16",
+            ],
+            "a defect that is not copied",
+        ),
+    ],
+)
+def test_refused(settings: list[str], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        config(*settings)
