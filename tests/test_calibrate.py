@@ -138,6 +138,53 @@ def test_the_size_of_the_pool_is_found(tmp_path: Path) -> None:
     assert max(errors(found.train)) < 3.0
 
 
+def test_a_pool_that_was_never_filled_is_not_fitted(tmp_path: Path) -> None:
+    """A run whose pool was twice as large as it needed: any larger one would have given the same times."""
+    workload = mixed_workload(120)
+    roomy = Config(engine=EngineConfig(num_gpu_blocks=50_000), latency=LatencyConfig(**TRUTH))
+    result = simulate(roomy, workload)
+    log, peak = result.requests, result.metrics["kv_peak_blocks"]
+    run = MeasuredRun(
+        source="made",
+        workload=workload,
+        ttft_us=(log.first_token_us - log.arrival_us).astype(float),
+        e2e_us=(log.last_token_us - log.arrival_us).astype(float),
+        config=Config(),
+        engine_clock=True,
+    )
+    found = calibrate(run, bootstrap=10)
+    assert "num_gpu_blocks" not in found.coefficients
+    assert found.config.engine.num_gpu_blocks is None
+    assert found.least_blocks is not None
+    assert 0.8 * peak <= found.least_blocks <= 1.2 * peak
+    assert f"at least {found.least_blocks:,} blocks" in found.warnings[0]
+    assert [entry["name"] for entry in found.predictions] == [
+        "the run itself",
+        "0.8 times the rate",
+        "1.2 times the rate",
+    ]
+    text = toml_text(found)
+    assert "num_gpu_blocks =" not in text
+    assert "at least" in text
+    known = calibrate(replace(run, provenance={"model": "llama-3.1-8b", "gpu": "h100"}), bootstrap=0)
+    assert known.config.engine.num_gpu_blocks is not None, "the data sheet's pool is taken where there is one"
+    assert "as estimated from data sheets are taken" in known.warnings[0]
+
+
+def test_other_pools_are_predicted_although_the_pool_is_fitted() -> None:
+    run = run_of(mixed_workload(200))
+    found = calibrate(replace(run, config=Config()), bootstrap=8)
+    own, half, double = found.predictions[:3]
+    assert half["num_gpu_blocks"] < own["num_gpu_blocks"] < double["num_gpu_blocks"]
+    assert half["ttft_mean_ms"] > own["ttft_mean_ms"] > double["ttft_mean_ms"]
+
+
+def test_the_real_run_lies_in_its_own_intervals(real: Calibration) -> None:
+    for metric, times in real.measured.named():
+        low, high = real.predictions[0][f"{metric}_mean_ms_90"]
+        assert low <= float(np.nanmean(times)) / 1e3 <= high, metric
+
+
 def test_what_a_run_cannot_tell_is_said() -> None:
     """One request at a time: its batch is always 1, so a token and a request cost the same."""
     count = 40

@@ -1,5 +1,6 @@
 """`fastsim calibrate`: one measured run in, a latency model out."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,9 +52,7 @@ def command(
     ] = False,
     bootstrap: Annotated[
         int | None,
-        typer.Option(
-            "--bootstrap", metavar="N", parser=options.integer, help="Refits for the intervals [40]; 0: none."
-        ),
+        typer.Option("--bootstrap", metavar="N", parser=options.integer, help="Draws for the intervals [60]; 0: none."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the starts and the bootstrap.")] = 0,
 ) -> None:
@@ -88,7 +87,7 @@ def command(
         model=model,
         gpu=gpu,
         fit_blocks=True if fit_blocks else None,
-        bootstrap=40 if bootstrap is None else bootstrap,
+        bootstrap=60 if bootstrap is None else bootstrap,
         seed=seed,
     )
     if out is not None:
@@ -221,14 +220,18 @@ COLUMNS = (
 """What the table of errors shows; `--json` has all."""
 
 
-def _coefficients(values: dict[str, float], intervals: dict[str, tuple[float, float]]) -> str:
+def _coefficients(
+    values: dict[str, float], intervals: dict[str, tuple[float, float]], told: Sequence[str] | None = None
+) -> str:
     from fastsim.cli.tables import number, table
 
     rows = []
     for name, value in values.items():
         low, high = intervals.get(name, (None, None))
-        rows.append([name, number(value), number(low), number(high)])
-    return table(["coefficient", "fitted", "90 % from", "to"], rows)
+        said = [] if told is None else ["" if not intervals else "yes" if name in told else "no: assumed"]
+        rows.append([name, number(value), number(low), number(high), *said])
+    head = ["coefficient", "fitted", "90 % from", "to", *([] if told is None else ["told by the run"])]
+    return table(head, rows)
 
 
 def _text(found: "Calibration") -> list[str]:
@@ -242,7 +245,7 @@ def _text(found: "Calibration") -> list[str]:
         f"{found.num_train} fitted, {found.simulations:,} simulations in {found.seconds:.1f} s"
     )
     lines = [wrapped(what), ""]
-    lines += [_coefficients(found.coefficients, found.intervals), ""]
+    lines += [_coefficients(found.coefficients, found.intervals, found.told), ""]
     head = ["error of", "mean", "p50", "p90", "p99"]
     lines += [
         f"Simulated against measured, the {found.num_train} requests fitted:",

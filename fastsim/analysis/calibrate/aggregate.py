@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from fastsim.analysis.calibrate.aggregate_fit import AggregateLoss, Figures, named
 from fastsim.analysis.calibrate.aggregate_run import Level, Levels, read_levels
-from fastsim.analysis.calibrate.bootstrap import untold
 from fastsim.analysis.calibrate.fit import best_of_several, descend, minimise
 from fastsim.analysis.calibrate.prior import (
     BLOCKS,
@@ -29,6 +28,7 @@ from fastsim.analysis.calibrate.prior import (
     preset_of,
     proportions,
 )
+from fastsim.analysis.calibrate.uncertainty import untold
 from fastsim.analysis.measured.result import THROUGHPUT
 from fastsim.config import Config, check_rules
 from fastsim.config.derived import with_values

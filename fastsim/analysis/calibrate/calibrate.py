@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.analysis.calibrate.bootstrap import Uncertainty, uncertainty
 from fastsim.analysis.calibrate.fit import Loss, Simulator, Times, best_of_several
-from fastsim.analysis.calibrate.prior import BLOCKS, Prior, prior_of
+from fastsim.analysis.calibrate.prior import BLOCKS, Prior, preset_of, prior_of
 from fastsim.analysis.calibrate.run import MeasuredRun, read_run
+from fastsim.analysis.calibrate.uncertainty import uncertainty
 from fastsim.config import Config, check_rules
 from fastsim.config.derived import with_values
 from fastsim.errors import InputError
 
 Floats = npt.NDArray[np.float64]
+NO_BETTER = 0.05
+"""A pool without limit that fits no worse than this is as good: the limit was never felt."""
 ErrorTable = dict[str, dict[str, float]]
 
 BLOCKS_SPREAD = 4.0
@@ -38,7 +40,11 @@ class Calibration:
     coefficients
         Fitted values by name: the keys below `latency.` (and `num_gpu_blocks`, when it was fitted).
     intervals
-        90 % interval of each, from the residual bootstrap.
+        90 % interval of each.
+    told
+        Names of those that the run tells; the others are little more than what was assumed.
+    least_blocks
+        Where the run never filled its pool, which therefore is not fitted: the blocks that it needed at its peak.
     train, test
         Errors by metric and statistic in percent; `test` is None when nothing was held back.
     config
@@ -57,6 +63,8 @@ class Calibration:
 
     coefficients: dict[str, float]
     intervals: dict[str, tuple[float, float]]
+    told: tuple[str, ...]
+    least_blocks: int | None
     train: ErrorTable
     test: ErrorTable | None
     config: Config
@@ -79,6 +87,8 @@ class Calibration:
             "num_train": self.num_train,
             "coefficients": self.coefficients,
             "intervals_90": {name: list(pair) for name, pair in self.intervals.items()},
+            "told": list(self.told),
+            "least_blocks": self.least_blocks,
             "train": self.train,
             **({"test": self.test} if self.test is not None else {}),
             "predictions": self.predictions,
@@ -122,13 +132,13 @@ def calibrate(
     model, gpu
         Names of presets whose roofline the coefficients are weakly pulled to; none: those of meta.json, if known.
     fit_blocks
-        Fit `num_gpu_blocks` too. None: if it is not given.
+        Fit `num_gpu_blocks` too. None: if it is not given. A pool that the run never filled is not fitted.
     fit_frontend
         Fit a fixed time outside of the engine (`latency.frontend_us`). None: if the client measured the times.
     bootstrap
-        Number of refits for the intervals; 0: none.
+        Number of coefficients drawn for the intervals of predictions; 0: no intervals.
     seed
-        Of the samples and the bootstrap.
+        Of the samples.
 
     Raises
     ------
@@ -155,27 +165,64 @@ def calibrate(
     measured = Times.of(run.ttft_us, run.e2e_us, run.workload)
     loss = Loss(simulate, measured, train, prior)
     logs, _ = best_of_several(loss, prior, seed)
+    least_blocks, pool_note, pools = None, [], True
+    if blocks and (peak := _never_filled(simulate, loss, logs)) is not None:
+        least_blocks, known_blocks = peak, _data_sheet_blocks(known, model, gpu)
+        pools = known_blocks is not None and known_blocks >= peak
+        pool_note = [_pool_sentence(peak, known_blocks if pools else None)]
+        pool = known_blocks if known_blocks is not None and pools else most or 2
+        run = replace(run, config=with_values(run.config, {"engine.num_gpu_blocks": pool}))
+        prior = prior_of(known, model, gpu, frontend=frontend)
+        simulate = Simulator(run, prior.names)
+        loss = Loss(simulate, measured, train, prior)
+        logs, _ = best_of_several(loss, prior, seed)
     parameters = np.exp(logs)
     simulated = simulate(parameters)
-    doubts = uncertainty(run, simulate, measured, simulated, train, prior, loss.misfit, logs, bootstrap, seed)
+    doubts = uncertainty(run, simulate, measured, train, prior, loss.misfit, logs, bootstrap, seed, pools=pools)
     coefficients = {name: _rounded(name, value) for name, value in zip(prior.names, parameters.tolist(), strict=True)}
     return Calibration(
         coefficients=coefficients,
         intervals=doubts.intervals,
+        told=doubts.told,
+        least_blocks=least_blocks,
         train=error_table(simulated, measured, train),
         test=error_table(simulated, measured, ~train) if not train.all() else None,
-        config=with_values(run.config, _keys(coefficients)),
+        config=with_values(run.config, _keys(coefficients) | ({} if pools else {"engine.num_gpu_blocks": None})),
         run=run,
         measured=measured,
         simulated=simulated,
         num_train=int(np.count_nonzero(train)),
         predictions=doubts.predictions,
-        warnings=doubts.warnings,
+        warnings=(*pool_note, *doubts.warnings),
         notes=(*run.notes, *_notes(run, prior, frontend)),
         prior=prior,
         simulations=simulate.count + doubts.simulations,
         seconds=perf_counter() - started,
     )
+
+
+def _never_filled(simulate: Simulator, loss: Loss, logs: Floats) -> int | None:
+    """The blocks that a run needed, if one with as many as it likes repeats the times as well; else None."""
+    index = simulate.names.index(BLOCKS)
+    fitted = loss.data(logs)
+    unlimited = logs.copy()
+    unlimited[index] = logs[index] + np.log(BLOCKS_SPREAD)
+    if loss.data(unlimited) > fitted * (1 + NO_BETTER):
+        return None
+    return simulate.kv_peak_blocks
+
+
+def _data_sheet_blocks(run: MeasuredRun, model: str | None, gpu: str | None) -> int | None:
+    """The pool that data sheets give for what ran, if model and GPU are known."""
+    preset, _ = preset_of(run.provenance, run.config, model, gpu)
+    return None if preset is None else preset.num_gpu_blocks
+
+
+def _pool_sentence(peak: int, known: int | None) -> str:
+    first = f"the run never filled its KV cache, which therefore is not fitted: at least {peak:,} blocks"
+    if known is not None:
+        return f"{first}; {known:,} as estimated from data sheets are taken"
+    return f"{first}; give engine.num_gpu_blocks (vLLM's log says it, --from-log) to ask about load or memory"
 
 
 def error_table(simulated: Times, measured: Times, mask: npt.NDArray[np.bool_]) -> ErrorTable:
@@ -250,4 +297,4 @@ def _notes(run: MeasuredRun, prior: Prior, frontend: bool) -> list[str]:
     return notes
 
 
-__all__ = ["Calibration", "MeasuredRun", "Uncertainty", "calibrate", "error_table", "read_run"]
+__all__ = ["Calibration", "MeasuredRun", "calibrate", "error_table", "read_run"]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fastsim.analysis.calibrate.prior import BLOCKS, COEFFICIENTS, FRONTEND, Prior
 from fastsim.analysis.calibrate.run import MeasuredRun
 from fastsim.errors import InputError
+from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
 from fastsim.records import record_of
 from fastsim.simulation import Session
 from fastsim.workload import Workload
@@ -62,7 +63,7 @@ class Times:
 
 
 class Simulator:
-    """Simulates a run again and again in the same memory.
+    """Simulates a run again and again in the same memory; the last one's mean batch and peak of blocks are kept.
 
     Parameters
     ----------
@@ -82,6 +83,8 @@ class Simulator:
         self.workload = run.workload if workload is None else workload
         self.names = names
         self.count = 0
+        self.running_mean = 0.0
+        self.kv_peak_blocks = 0
         self._records = record_of(run.config)
         largest = record_of(run.config)
         if most_blocks is not None:
@@ -98,12 +101,14 @@ class Simulator:
                 engine[name] = max(value, 1.0) if name == "b0_us" else value
             elif name == FRONTEND:
                 frontend_us = value
-            elif name == BLOCKS:
+            elif name == BLOCKS and num_gpu_blocks is None:
                 num_gpu_blocks = round(value)
         if num_gpu_blocks is not None:
             engine["num_gpu_blocks"] = min(max(num_gpu_blocks, 2), self._most_blocks)
         self.count += 1
-        self._session.run(self._records)
+        rows = self._session.run(self._records)
+        self.running_mean = float(rows.floats[0, FLOAT_COLUMNS.index("running_mean")])
+        self.kv_peak_blocks = int(rows.ints[0, INT_COLUMNS.index("kv_peak_blocks")])
         log = self._session.log
         never = log.finish_us < 0
         ttft = np.where(never, np.inf, log.first_token_us - log.arrival_us + frontend_us)
@@ -122,7 +127,7 @@ class Loss:
     ) -> None:
         self._simulate = simulate
         self._prior = prior
-        self._independent = max(int(np.count_nonzero(train)), 1) / CORRELATED_REQUESTS
+        self.independent = max(int(np.count_nonzero(train)), 1) / CORRELATED_REQUESTS
         self.misfit = misfit
         self._parts = {}
         gaps = simulate.workload.output_tokens - 1.0
@@ -148,7 +153,10 @@ class Loss:
 
     def residuals(self, logs: Floats) -> Floats:
         """What `data` sums the squares of, shape (num_residuals,)."""
-        times = self._simulate(np.exp(logs))
+        return self.residuals_of(self._simulate(np.exp(logs)))
+
+    def residuals_of(self, times: Times) -> Floats:
+        """The residuals of simulated times."""
         found = []
         for name, simulated in times.named():
             if name not in self._parts:
@@ -163,7 +171,7 @@ class Loss:
     def pull(self, logs: Floats) -> Floats:
         """The prior's part: each parameter as the residual of one independent request, in units of the misfit."""
         distance = (logs - np.log(self._prior.centre)) / self._prior.spread
-        return np.asarray(math.sqrt(self.misfit / self._independent) * distance, np.float64)
+        return np.asarray(math.sqrt(self.misfit / self.independent) * distance, np.float64)
 
 
 class Objective(Protocol):
