@@ -93,7 +93,7 @@ def first(history: History, config: Config, status: Status) -> Story:
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [
-        ("unservable", Status.UNSERVABLE, "and 39 are usable"),
+        ("unservable", Status.UNSERVABLE, "39 are usable"),
         ("refused", Status.REJECTED, "rejected at the door: max_num_queued_reqs = 3"),
         ("impatient", Status.TIMED_OUT, "given up by its client 4.000 s after it arrived"),
         ("horizon", Status.RUNNING, "was still running when the run ended at 2.0"),

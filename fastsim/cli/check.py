@@ -69,16 +69,16 @@ def command(
 
 def _report_fits(fits: "dict[Fit, int]", checked: int) -> bool:
     """Print the worst case of each kind, with numbers. Returns whether some request can never fit."""
+    from fastsim.analysis.check.unservable import causes_text
     from fastsim.cli.tables import wrapped
 
     stuck = [fit for fit in fits if fit.unservable]
     if stuck:
         count = sum(fits[fit] for fit in stuck)
-        worst = max(stuck, key=lambda fit: fit.unservable)
+        worst = max(stuck, key=lambda fit: sum(cause.count for cause in fit.unservable))
         text = (
-            f"{count:,} of {checked:,} configurations have requests that can never fit: {worst.unservable:,} of "
-            f"{worst.num_requests:,} requests, with {worst.usable_blocks:,} usable blocks of {worst.block_size} tokens "
-            f"and max_model_len {worst.max_model_len:,} (longest request {worst.longest_tokens:,} tokens)"
+            f"{count:,} of {checked:,} configurations have requests that can never be served: of "
+            f"{worst.num_requests:,} requests {causes_text(worst.unservable)}"
         )
         typer.echo(wrapped(text))
     else:

@@ -107,6 +107,7 @@ def command(
         typer.echo(json.dumps(figures | {"kernel_ms": result.kernel_ms}))
         return 0
 
+    from fastsim.analysis.check.unservable import causes, causes_text
     from fastsim.cli.run_text import run_text
 
     for note in workload.report.notes:
@@ -114,7 +115,8 @@ def command(
     if workload.report.unusable:
         typer.echo(f"note: {unusable_rows(workload.report)}", err=True)
     cut = outputs_cut(config, workload)
-    text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started, cut)
+    why = causes_text(causes(config, workload)) if result.metrics["unservable"] else ""
+    text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started, cut, why)
     if workload.request_class is not None:
         from fastsim.cli.classes import classes_text
 

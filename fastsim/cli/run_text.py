@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "queue_time": "queue time"}
 
 
-def run_text(config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float, cut: int = 0) -> str:
-    """Everything `fastsim run` prints; `cut` outputs end at max_model_len."""
+def run_text(
+    config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float, cut: int = 0, unservable: str = ""
+) -> str:
+    """Everything `fastsim run` prints; `cut` outputs end at max_model_len; `unservable`: why some never run."""
     lines = [
-        wrapped(f"{metrics['verdict']}: {reason(metrics)}"),
+        wrapped(f"{metrics['verdict']}: {reason(metrics, unservable)}"),
         *warnings(config, metrics, cut),
         "",
         _latencies(metrics),
@@ -24,16 +26,15 @@ def run_text(config: "Config", metrics: dict[str, Any], kernel_ms: float, second
     return "\n".join(lines)
 
 
-def reason(metrics: dict[str, Any]) -> str:
+def reason(metrics: dict[str, Any], unservable: str = "") -> str:
     """Why the verdict is what it is: one clause with numbers."""
     m = metrics
     if m["status"] == "max_steps":
         return f"the run was cut after {number(m['steps'])} steps (run.max_steps)"
     match m["verdict"]:
         case "unservable":
-            return (
-                f"{number(m['unservable'])} of {number(m['num_requests'])} requests can never fit "
-                f"({number(m['usable_blocks'])} usable KV blocks)"
+            return f"{number(m['unservable'])} of {number(m['num_requests'])} requests can never be served" + (
+                f": {unservable}" if unservable else ""
             )
         case "livelock":
             what = "a state came back" if m["livelock_kind"] == "repeated_state" else "nobody made progress"

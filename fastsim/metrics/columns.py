@@ -129,7 +129,7 @@ _INTS = [
     Column("verdict", "code", "", "the first of these that holds", labels=VERDICTS),
     Column("livelock", "bool", "", "a state came back, or nobody made progress"),
     Column("starved", "bool", "", "nobody completed for long, under preemptions"),
-    Column("thrash", "bool", "", "recomputed_share above metrics.thrash_threshold"),
+    Column("thrash", "bool", "", "recomputed_share above engine.thrash_threshold"),
     Column("overloaded", "bool", "", "the backlog kept growing; null when the arrivals are too short to tell"),
     Column("num_requests", "int", "requests", "requests of the workload"),
     Column("offered", "int", "requests", "servable requests that arrived during the run"),

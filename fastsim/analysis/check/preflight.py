@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from fastsim.analysis.check.unservable import Cause, causes
 from fastsim.config import Config, resolved
 from fastsim.workload import Workload
 
@@ -38,20 +39,13 @@ class Fit:
     blocks_per_request: int
     safe: int
     num_requests: int
-    unservable: int
-    longest_tokens: int
-    max_model_len: int
-    block_size: int
+    unservable: tuple[Cause, ...]
 
     @classmethod
     def of(cls, config: Config, workload: Workload) -> "Fit":
         """Count what can never fit, and how many requests fit at once at full decode (mean lengths)."""
         engine = config.engine
         usable = engine.usable_blocks
-        prompt = workload.prompt_tokens.astype(np.int64)
-        total = np.minimum(prompt + workload.output_tokens, engine.max_model_len)
-        blocks = -(-(total - 1) // engine.block_size)
-        stuck = (prompt >= engine.max_model_len) | (blocks > usable)
         mean = workload.mean_prompt_tokens + workload.mean_output_tokens
         per_request = max(1, int(-(-mean // engine.block_size)))
         return cls(
@@ -60,10 +54,7 @@ class Fit:
             per_request,
             max(1, usable // per_request),
             workload.num_requests,
-            int(stuck.sum()),
-            int((prompt + workload.output_tokens).max(initial=0)),
-            engine.max_model_len,
-            engine.block_size,
+            causes(config, workload),
         )
 
 

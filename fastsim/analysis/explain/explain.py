@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from fastsim.analysis.check.unservable import cause_of
 from fastsim.analysis.explain.events import RESTART, events_of, rejected, seconds
 from fastsim.analysis.explain.history import Eviction, History, Kind
 from fastsim.analysis.explain.stretches import stretches
@@ -126,9 +127,8 @@ def _answer(history: History, config: Config, request: int, shares: tuple[Share,
         named = ", ".join(f"{what} {seconds(us)} ({us / max(total, 1):.0%})" for what, us in parts.items())
         return f"Request {request} finished {seconds(total)} after it arrived: {named}."
     if status is Status.UNSERVABLE:
-        return (
-            f"Request {request} can never fit and was refused before the first step: {_unservable(history, request)}."
-        )
+        cause = cause_of(config, history.workload, request)
+        return f"Request {request} can never be served and was refused before the first step: it comes {cause}."
     if status is Status.PENDING:
         return f"Request {request} had not arrived when the run ended at {end}."
     if status is Status.HELD:
@@ -146,19 +146,6 @@ def _answer(history: History, config: Config, request: int, shares: tuple[Share,
     return (
         f"Request {request} was still {where} when the run ended at {end}, with {got}: "
         "in every percentile that it did not reach it counts as infinitely late."
-    )
-
-
-def _unservable(history: History, request: int) -> str:
-    config, workload = history.config, history.workload
-    prompt, output = int(workload.prompt_tokens[request]), int(workload.output_tokens[request])
-    limit = int(config["max_model_len"])
-    if prompt >= limit:
-        return f"its prompt of {prompt:,} tokens leaves nothing of max_model_len {limit:,}"
-    blocks = -(-(min(prompt + output, limit) - 1) // int(config["block_size"]))
-    return (
-        f"prompt {prompt:,} and output {output:,} tokens need {blocks:,} blocks at its end, "
-        f"and {int(config['num_gpu_blocks']) - 1:,} are usable"
     )
 
 
