@@ -9,6 +9,7 @@ import pytest
 
 from fastsim.analysis.check.unservable import cause_of, causes, causes_text
 from fastsim.config import KEYS, Config
+from fastsim.config.engine import ENGINE_NAMES
 from fastsim.config.spec import spec_from_mapping
 from fastsim.engines.outputs import Status
 from fastsim.metrics import COLUMNS
@@ -78,8 +79,8 @@ def test_causes_are_the_kernels_own() -> None:
     """Random lengths around every border: who has a cause is who the kernel refuses."""
     for seed in range(60):
         rng = random.Random(seed)
-        name = ("vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "blis", "vllm-rlt")[seed % 5]
-        own: dict[str, Any] = {"max_model_len": rng.randint(20, 200)} if name.startswith("vllm-0") else {}
+        name = ENGINE_NAMES[seed % len(ENGINE_NAMES)]
+        own: dict[str, Any] = {"max_model_len": rng.randint(20, 200)} if name[:6] in ("vllm-0", "sglang") else {}
         if name == "blis":
             own = {"blis": {"max_model_len": rng.choice((0, 60, 100))}}
         if name == "vllm-rlt":

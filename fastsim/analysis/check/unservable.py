@@ -54,7 +54,7 @@ def _tests(config: Config, workload: Workload) -> list[Test]:
     output = workload.output_tokens.astype(np.int64)
     usable, size = engine.usable_blocks, engine.block_size
     if engine.name == "blis":
-        limit = engine.blis.max_model_len
+        limit = int(config.value("engine.blis.max_model_len"))
         whole = prompt + output
         too_long = (prompt >= limit) | (whole > limit) if limit else np.zeros(len(prompt), np.bool_)
         return [
@@ -62,10 +62,17 @@ def _tests(config: Config, workload: Workload) -> list[Test]:
             (-(-prompt // size) > usable, _too_big(-(-prompt // size), usable, "for its prompt")),
         ]
     if engine.name == "vllm-rlt":
-        planes = engine.rlt.max_loops if engine.rlt.layout == "last_exited" else 1
+        planed = config.value("engine.rlt.layout") == "last_exited"
+        planes = int(config.value("engine.rlt.max_loops")) if planed else 1
         held = prompt + np.maximum(workload.max_tokens, output) - 1
         blocks = -(-held // size) * planes
         return [(blocks > usable, _too_big(blocks, usable, "for its prompt and declared output"))]
+    if engine.name.startswith("sglang"):
+        page = int(config.value("engine.sglang.page_size"))
+        given = config.value("engine.sglang.max_total_tokens")
+        pool = (usable * size if given is None else int(given)) // page * page
+        limit, key = min((engine.max_model_len, "engine.max_model_len"), (pool, "the KV pool"))
+        return [(prompt >= limit - 6, _too_long(prompt, limit, key, "prompt"))]
     limit = engine.max_model_len
     blocks = -(-(np.minimum(prompt + output, limit) - 1) // size)
     return [
