@@ -2,8 +2,8 @@
 
 import math
 
-from fastsim.engines.blis.golden import case_config, case_workload
-from fastsim.engines.blis.runner import simulate_blis
+from fastsim.engines.blis.golden import case_records, case_workload
+from fastsim.engines.blis.runner import simulate_records
 from fastsim.engines.outputs import Status
 from tests.reference_blis import from_case, simulate
 
@@ -13,7 +13,7 @@ def run_oracle(case):
 
 
 def run_kernel(case, **changes):
-    return simulate_blis(case_config(case, **changes), case_workload(case))
+    return simulate_records(case_records(case, **changes), case_workload(case))
 
 
 def differences(case, run, result):

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastsim.engines.rlt.config import RltConfig, StageLatency
 from fastsim.engines.rlt.inputs import RltWorkload, build_workload, prompt_page_keys
+from tests.rlt_config import RltConfig, StageLatency
 
 Case = dict[str, Any]
 

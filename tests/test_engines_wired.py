@@ -7,17 +7,15 @@ import pytest
 
 import fastsim
 from fastsim.config import Config, check_rules, load_config
-from fastsim.engines.blis.config import BlisConfig
-from fastsim.engines.blis.runner import simulate_blis
+from fastsim.engines.blis.golden import case_records
+from fastsim.engines.blis.runner import simulate_records
 from fastsim.engines.blis.runtime import workload_for as blis_workload
-from fastsim.engines.rlt.config import RltConfig, StageLatency
-from fastsim.engines.rlt.inputs import workload_for
-from fastsim.engines.rlt.runner import simulate_rlt
 from fastsim.errors import InputError
 from fastsim.grid import Grid
 from fastsim.metrics import FLOAT_COLUMNS
 from fastsim.simulation import engine_records, simulate_chunk
 from fastsim.workload import build_workload
+from tests.rlt_config import RltConfig, StageLatency, simulate_rlt, workload_for
 
 SWEEPS = Path(__file__).parents[1] / "sweeps"
 SMALL = ["workload.num_requests=40", "run.horizon_s=60"]
@@ -41,10 +39,10 @@ def config(*settings: str, blocks: int = 400) -> Config:
 def test_blis_by_name_is_blis(settings):
     chosen = config("engine.name=blis", *(f"engine.blis.{key}={str(value).lower()}" for key, value in settings.items()))
     result = fastsim.simulate(chosen)
-    own = simulate_blis(
-        BlisConfig(total_kv_blocks=400, horizon_us=60_000_000, max_steps=10**8, **settings),
-        blis_workload(build_workload(chosen.workload), 0),
-    )
+    case = {"total_kv_blocks": 400, "horizon_us": 60_000_000, **settings}
+    latency = {"alpha": [232.46, 1.75, 3357.44], "beta": [5752.71, 17.25, 6.0]}
+    records = case_records({"config": case, "latency": latency})
+    own = simulate_records(records, blis_workload(build_workload(chosen.workload), 0))
     assert result.metrics["preemptions"] == own.totals["preemptions"] > 0
     assert result.metrics["completed"] == own.aggregate["completed_requests"]
     for name in own.aggregate.dtype.names:
@@ -66,7 +64,15 @@ def test_rlt_by_name_is_rlt(wavefront, caching):
         blocks=4000,
     )
     result = fastsim.simulate(chosen)
-    latency = StageLatency.from_linear(5752.71, 17.25, 6.0, 4)
+    b0, b1, b2, loops = 5752.71, 17.25, 6.0, 4
+    latency = StageLatency(
+        prefill_us=b0,
+        prefill_us_per_token=b1,
+        wavefront_us=b0 / loops,
+        wavefront_us_per_token=b1 / loops,
+        recurrent_us=b0 / loops,
+        recurrent_us_per_token=b2 / loops,
+    )
     own_config = RltConfig(
         num_blocks=4000,
         max_num_seqs=256,

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastsim.config import load_config
 from fastsim.engines.outputs import Status, Stop
-from fastsim.engines.rlt.config import RltConfig, StageLatency
 from fastsim.engines.rlt.golden import verify_case
-from fastsim.engines.rlt.inputs import build_workload, group_page_keys, prompt_page_keys, workload_for
-from fastsim.engines.rlt.runner import run_configs, simulate_rlt
-from fastsim.engines.rlt.tight import TIGHT_BASE, TightSpace, run_tight_cases, seedfigures_nowave, tight_case
+from fastsim.engines.rlt.inputs import build_workload, group_page_keys, prompt_page_keys
 from fastsim.errors import InputError
+from fastsim.records import record_of
 from fastsim.workload.workload import Workload
 from tests.reference_rlt import simulate
+from tests.rlt_config import RltConfig, StageLatency, run_configs, simulate_rlt, workload_for
+from tests.rlt_tight import TIGHT_BASE, TightSpace, run_tight_cases, seedfigures_nowave, tight_case
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "vllm-rlt").glob("*.json.gz"))
 BOTH = [(False, "before"), (True, "after")]
@@ -74,7 +75,7 @@ def test_recorded_cases_without_compiler_and_with_bounds_checked(setting: str) -
     script = (
         "import gzip, json, sys\n"
         "from fastsim.engines.rlt.golden import verify_case\n"
-        "from fastsim.engines.rlt.tight import TightSpace, run_tight_cases\n"
+        "from tests.rlt_tight import TightSpace, run_tight_cases\n"
         "for path in sys.argv[1:]:\n"
         "    assert verify_case(json.load(gzip.open(path))) is None, path\n"
         "print(run_tight_cases(TightSpace(), 7, 0, 5).totals['preemptions'].tolist())\n"
@@ -300,10 +301,12 @@ def test_time_is_stage_base_plus_tokens_plus_swaps() -> None:
 
 
 def test_linear_latency_spreads_a_pass_over_its_loops() -> None:
-    latency = StageLatency.from_linear(4000.0, 16.0, 8.0, 4, swap_us=5.0)
-    assert (latency.recurrent_us, latency.recurrent_us_per_token) == (1000.0, 2.0)
-    assert (latency.wavefront_us, latency.wavefront_us_per_token) == (1000.0, 4.0)
-    assert (latency.prefill_us, latency.prefill_us_per_token, latency.swap_us) == (4000.0, 16.0, 5.0)
+    given = ["engine.name=vllm-rlt", "engine.num_gpu_blocks=9", "engine.rlt.max_loops=4", "latency.rlt.swap_us=5"]
+    linear = ["latency.b0_us=4000", "latency.b1_us_per_prefill_token=16", "latency.b2_us_per_decode_token=8"]
+    record = record_of(load_config(None, [*given, *linear])).engine[0]
+    assert (record["recurrent_us"], record["recurrent_us_per_token"]) == (1000.0, 2.0)
+    assert (record["wavefront_us"], record["wavefront_us_per_token"]) == (1000.0, 4.0)
+    assert (record["prefill_us"], record["prefill_us_per_token"], record["swap_us"]) == (4000.0, 16.0, 5.0)
 
 
 def test_steps_stop_at_max_steps_and_horizon() -> None:
@@ -323,26 +326,19 @@ def test_steps_stop_at_max_steps_and_horizon() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("setting", "message"),
     [
-        ({"num_blocks": 0}, r"engine\.num_blocks = 0: expected an integer from 1"),
-        ({"max_num_seqs": True}, r"engine\.max_num_seqs = True"),
-        ({"mode": "mixed"}, r"engine\.mode = 'mixed': expected one of refill, no_refill"),
-        ({"watermark_ratio": 1.0}, r"engine\.watermark_ratio = 1\.0"),
-        ({"wavefront": True, "layout": "shared"}, r"wavefront prefill expects last_exited"),
-        ({"wavefront": True, "prefill_chunk_size": 9, "max_num_batched_tokens": 8}, r"a range is never scheduled"),
-        ({"horizon_us": -1}, r"run\.horizon_us = -1"),
-        ({"max_loops": 128}, r"engine\.max_loops = 128"),
+        ("engine.rlt.mode=mixed", 'engine.rlt.mode = "mixed", but one of "refill", "no_refill"'),
+        ("engine.rlt.watermark_ratio=1.0", "engine.rlt.watermark_ratio = 1.0, but a number"),
+        ("engine.rlt.max_loops=128", "engine.rlt.max_loops = 128, but an integer from 1 to 127"),
+        ("engine.rlt.prefill_chunk_size=0", "engine.rlt.prefill_chunk_size = 0, but an integer from 1"),
+        ("latency.rlt.coda_us=-1", "latency.rlt.coda_us = -1, but a number from 0"),
     ],
 )
-def test_bad_configurations(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        RltConfig(**change)
-
-
-def test_bad_latency() -> None:
-    with pytest.raises(InputError, match=r"latency\.coda_us = -1"):
-        StageLatency(coda_us=-1)
+def test_bad_configurations(setting: str, message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        load_config(None, ["engine.name=vllm-rlt", "engine.num_gpu_blocks=9", setting])
+    assert message in str(refusal.value)
 
 
 def test_bad_workloads() -> None:
@@ -359,7 +355,7 @@ def test_bad_workloads() -> None:
     caching = RltConfig(block_size=4, prefix_caching=True)
     with pytest.raises(InputError, match="a workload with page keys"):
         simulate_rlt(caching, build_workload([0], [9], [1], [0]))
-    with pytest.raises(InputError, match="recording steps expects 'step'"):
+    with pytest.raises(InputError, match='recording steps expects "step"'):
         simulate_rlt(RltConfig(), build_workload([0], [9], [1], [0]), record=True)
 
 

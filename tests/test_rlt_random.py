@@ -8,9 +8,10 @@ import pytest
 
 from fastsim.engines.outputs import NEVER, Stop
 from fastsim.engines.rlt.kernel import run
-from fastsim.engines.rlt.runner import RltResult, run_configs, simulate_rlt
+from fastsim.engines.rlt.runner import RltResult
 from tests.reference_rlt import simulate
 from tests.rlt_cases import Case, config_of, random_case, workload_of
+from tests.rlt_config import run_configs, simulate_rlt
 
 BLOCK = 100
 

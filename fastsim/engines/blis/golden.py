@@ -3,21 +3,41 @@
 import math
 from typing import Any
 
-from fastsim.engines.blis.codes import NONE, UNSERVABLE
-from fastsim.engines.blis.config import BlisConfig
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.config import Config, EngineConfig, LatencyConfig, RunConfig
+from fastsim.engines.blis.codes import NO_LIMIT, NONE, UNSERVABLE
 from fastsim.engines.blis.inputs import BlisWorkload, build_workload
-from fastsim.engines.blis.runner import BlisResult, simulate_blis
+from fastsim.engines.blis.knobs import NAME, BlisKnobs
+from fastsim.engines.blis.runner import BlisResult, simulate_records
+from fastsim.engines.blis.runtime import RUNTIME
 
 _TOLERANCE = 1e-9
-_KEYS = {"cpu_kv_blocks": "kv_cpu_blocks"}
+_SHARED = {"total_kv_blocks": "num_gpu_blocks"} | {
+    name: name for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
+}
+_OWN = {name: name for name in BlisKnobs.model_fields} | {"cpu_kv_blocks": "kv_cpu_blocks"}
 _COLUMNS = {"ttft_us": "ttft_us", "e2e_us": "e2e_us", "sched_delay_us": "scheduling_delay_us"}
 
 
-def case_config(case: dict[str, Any], **changes: Any) -> BlisConfig:
-    """Configuration of a recorded case, with `changes`."""
-    keys = {_KEYS.get(key, key): value for key, value in case["config"].items()}
-    latency = {name: tuple(case["latency"][name]) for name in ("alpha", "beta")}
-    return BlisConfig(**{**keys, **latency, **changes})
+def case_records(case: dict[str, Any], *, fast_forward: bool = True, **changes: Any) -> npt.NDArray[np.void]:
+    """The configuration of a recorded case, with changed keys, as the one record that kernels read."""
+    recorded = case["config"] | changes
+    shared = {key: recorded[name] for name, key in _SHARED.items() if name in recorded}
+    own = {key: recorded[name] for name, key in _OWN.items() if name in recorded}
+    b0, b1, b2 = case["latency"]["beta"]
+    latency = LatencyConfig.model_construct(
+        b0_us=b0, b1_us_per_prefill_token=b1, b2_us_per_decode_token=b2, alpha=tuple(case["latency"]["alpha"])
+    )
+    engine = EngineConfig(name=NAME, **shared).model_copy(update={"blis": BlisKnobs(**own)})
+    config = Config(engine=engine, latency=latency, run=RunConfig())
+    records, _ = RUNTIME.records_of([config])
+    for name in ("horizon_us", "max_steps"):
+        if name in recorded:
+            records[name] = NO_LIMIT if recorded[name] is None else recorded[name]
+    records["fast_forward"] = fast_forward
+    return records
 
 
 def case_workload(case: dict[str, Any]) -> BlisWorkload:
@@ -38,7 +58,7 @@ def case_workload(case: dict[str, Any]) -> BlisWorkload:
 
 def verify_case(case: dict[str, Any]) -> str | None:
     """Replay a recorded case: None when all numbers are BLIS's, else one line with the first difference."""
-    result = simulate_blis(case_config(case), case_workload(case))
+    result = simulate_records(case_records(case), case_workload(case))
     return _compare_requests(case["requests_out"], result) or _compare_totals(case, result)
 
 

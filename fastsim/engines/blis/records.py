@@ -6,8 +6,29 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines.blis.codes import NO_LIMIT, PreemptionPolicy, Scheduler
-from fastsim.engines.blis.config import CONFIG_DTYPE
 from fastsim.engines.encode import Take, code_of, microseconds_or
+
+_INTS = (
+    "total_kv_blocks",
+    "block_size",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "scheduler",
+    "preemption_policy",
+    "max_model_len",
+    "kv_cpu_blocks",
+    "block_transfer_us",  # moving one block from the CPU
+    "rollback_leak",
+    "horizon_us",
+    "max_steps",
+    "fast_forward",
+    "output_token_us",  # trunc(alpha2)
+    "timeout_us",  # how long clients wait; 0: for ever. Kernels read the deadlines that are made of it
+)
+_FLOATS = ("alpha0_us", "alpha1_us", "beta0_us", "beta1_us", "beta2_us")
+CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _INTS] + [(name, np.float64) for name in _FLOATS])
+"""One configuration as the kernels read it. `horizon_us` and `max_steps` are NO_LIMIT when there is none."""
 
 _SHARED = ("block_size", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
 

@@ -1,6 +1,5 @@
-"""The engine from Python: one configuration with everything it did, or many over one workload."""
+"""Runs of records over one of the engine's workloads, with everything they leave."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy.typing as npt
 from fastsim.engines.blis.aggregate import AGGREGATE_DTYPE
 from fastsim.engines.blis.buffers import Sizes, new_blis_log, new_state
 from fastsim.engines.blis.codes import MORE_RANGES, MORE_SEGMENTS, NO_LIMIT, NONE
-from fastsim.engines.blis.config import BlisConfig, config_records
 from fastsim.engines.blis.inputs import BlisWorkload
 from fastsim.engines.blis.kernel import run_many
 from fastsim.engines.blis.scalars import SCALARS_DTYPE
@@ -116,17 +114,14 @@ def new_batch(num_configs: int, num_requests: int, *, keep_logs: bool) -> BlisBa
     )
 
 
-def run_blis(
-    configs: Sequence[BlisConfig] | npt.NDArray[Any], workload: BlisWorkload, *, keep_logs: bool = True
-) -> BlisBatch:
-    """Run many configurations (or records of CONFIG_DTYPE) over one workload in one call of the kernel."""
-    records = configs if isinstance(configs, np.ndarray) else config_records(configs)
+def run_records(records: npt.NDArray[np.void], workload: BlisWorkload, *, keep_logs: bool = True) -> BlisBatch:
+    """Run many configurations (CONFIG_DTYPE) over one workload in one call of the kernel."""
     batch = new_batch(len(records), len(workload.arrival_us), keep_logs=keep_logs)
     BlisRunner(workload, records).run(batch)
     return batch
 
 
-def simulate_blis(config: BlisConfig, workload: BlisWorkload) -> BlisResult:
-    """Run one configuration."""
-    batch = run_blis([config], workload)
+def simulate_records(records: npt.NDArray[np.void], workload: BlisWorkload) -> BlisResult:
+    """Run the one configuration there is."""
+    batch = run_records(records, workload)
     return BlisResult(workload, batch.log, batch.blis, batch.totals[0], batch.itl_histogram[0], batch.aggregate[0])

@@ -2,25 +2,47 @@
 
 from typing import Any
 
-from fastsim.engines.rlt.config import RltConfig
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.config import Config, EngineConfig, LatencyConfig
 from fastsim.engines.rlt.inputs import RltWorkload, build_workload, prompt_page_keys
-from fastsim.engines.rlt.runner import RltResult, simulate_rlt
+from fastsim.engines.rlt.knobs import NAME, RltKnobs, RltLatency
+from fastsim.engines.rlt.runner import RltResult, simulate_records
+from fastsim.engines.rlt.runtime import RUNTIME
 from fastsim.errors import InputError
 
-_IGNORED = {"wave_snapshot"}  # has one value, the inferred rule that is implemented
-
-
-def case_config(case: dict[str, Any], variant: str) -> RltConfig:
-    """Configuration of a recorded case: `buggy` is the accounting before upstream's fix, `fixed` the one after."""
-    keys = {key: value for key, value in case["config"].items() if key not in _IGNORED}
-    fixed = variant == "fixed"
-    return RltConfig(
-        **keys,
-        count_restores=fixed,
-        blocked_checks_limit=fixed,
-        horizon_us=case["limit_ticks"],
-        on_livelock="step",
+_SHARED = {"num_blocks": "num_gpu_blocks"} | {
+    name: name
+    for name in (
+        "block_size",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "policy",
+        "admission_scan_limit",
+        "max_admission_bypasses",
     )
+}
+_TICKS = {name: 0.0 if "per_" in name or name == "swap_us" else 1.0 for name in RltLatency.model_fields}
+"""Every step takes one microsecond: a tick."""
+
+
+def case_records(case: dict[str, Any], variant: str) -> npt.NDArray[np.void]:
+    """The configuration of a recorded case as the one record that kernels read.
+
+    `buggy` is the accounting before upstream's fix, `fixed` the one after.
+    """
+    recorded = case["config"]
+    shared = {key: recorded[name] for name, key in _SHARED.items() if name in recorded}
+    own = {name: recorded[name] for name in RltKnobs.model_fields if name in recorded}
+    fixed = variant == "fixed"
+    engine = EngineConfig(name=NAME, count_restores=fixed, blocked_checks_limit=fixed, **shared).model_copy(
+        update={"rlt": RltKnobs(**own, on_livelock="step")}
+    )
+    latency = LatencyConfig().model_copy(update={"rlt": RltLatency(**_TICKS)})
+    records, _ = RUNTIME.records_of([Config(engine=engine, latency=latency)])
+    records["horizon_us"] = case["limit_ticks"]
+    return records
 
 
 def case_workload(case: dict[str, Any]) -> RltWorkload:
@@ -41,7 +63,7 @@ def case_workload(case: dict[str, Any]) -> RltWorkload:
 def replay(case: dict[str, Any], variant: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """(steps, summary) of a case as fastsim decides it, in the form of the recording, idle ticks included."""
     ids = [request["id"] for request in case["workload"]]
-    result = simulate_rlt(case_config(case, variant), case_workload(case), record=True)
+    result = simulate_records(case_records(case, variant), case_workload(case), record=True)
     steps: list[dict[str, Any]] = []
     for row in result.steps:
         while len(steps) < row["step"]:

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines.arrays import checked
-from fastsim.engines.rlt.config import RltConfig
 from fastsim.errors import InputError
 from fastsim.workload.workload import Workload
 
@@ -153,19 +152,13 @@ def group_page_keys(
     return start, keys
 
 
-def workload_for(workload: Workload, config: RltConfig) -> RltWorkload:
-    """The engine's view of a workload: submission order, declared limits, page keys if the configuration caches.
-
-    Raises InputError as `open_loop` does.
-    """
-    result = open_loop(workload)
-    if not config.prefix_caching:
-        return result
-    order = result.source
+def with_page_keys(plain: RltWorkload, workload: Workload, block_size: int) -> RltWorkload:
+    """What `open_loop` made of a workload, with the keys of its shareable pages."""
+    order = plain.source
     start, keys = group_page_keys(
-        workload.prompt_tokens[order], workload.prefix_group[order], workload.prefix_tokens[order], config.block_size
+        workload.prompt_tokens[order], workload.prefix_group[order], workload.prefix_tokens[order], block_size
     )
-    return result._replace(key_start=start, page_keys=keys)
+    return plain._replace(key_start=start, page_keys=keys)
 
 
 def open_loop(workload: Workload) -> RltWorkload:

@@ -12,8 +12,8 @@ So every run ends: a swap loses nothing, hence non-empty steps are bounded by th
 
 from fastsim._jit import helper
 from fastsim.engines.rlt.codes import LIVELOCK_STEP, LIVELOCK_STOP, NONE, NUM_STAGES
-from fastsim.engines.rlt.config import NO_LIMIT
 from fastsim.engines.rlt.queues import num_waiting
+from fastsim.engines.rlt.records import NO_LIMIT
 
 AS_BEFORE = 1
 AS_ANCHOR = 2

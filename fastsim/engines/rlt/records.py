@@ -7,7 +7,10 @@ import numpy.typing as npt
 
 from fastsim.engines.encode import Take, code_of, microseconds_or
 from fastsim.engines.rlt.codes import Mode, OnLivelock, Policy
-from fastsim.engines.rlt.config import CONFIG_DTYPE, NO_LIMIT
+from fastsim.engines.rlt.knobs import RltLatency
+
+NO_LIMIT = np.iinfo(np.int64).max // 4
+"""Stands for "no horizon" and "no cap on steps"; far enough from the top that sums with it do not overflow."""
 
 _SHARED = (
     "block_size",
@@ -46,6 +49,27 @@ _LINEAR = {
     "recurrent_us_per_token": ("b2_us_per_decode_token", True),
 }
 """Coefficient of the linear model that stands in for a stage's own, and whether one loop takes an equal part of it."""
+
+
+CONFIG_DTYPE = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "num_blocks",
+            *_SHARED,
+            *_OWN,
+            "planes",  # blocks of a page: one a depth plane
+            "headroom_blocks",  # kept free when anything is active
+            "mode",
+            "policy",
+            "on_livelock",
+            "horizon_us",
+            "max_steps",
+        )
+    ]
+    + [(name, np.float64) for name in RltLatency.model_fields]
+)
+"""What a kernel reads: flags as 0 and 1, names as codes, the coefficients of the step times."""
 
 
 def _is_last_exited(layout: str) -> bool:

@@ -5,16 +5,16 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fastsim.engines.contract import NO_MODEL_LEN, Batch, BatchRuntime, Records
 from fastsim.engines.encode import Take
 from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, new_request_log
 from fastsim.engines.rlt.codes import OnLivelock
-from fastsim.engines.rlt.inputs import RltWorkload, group_page_keys, open_loop
+from fastsim.engines.rlt.inputs import open_loop, with_page_keys
 from fastsim.engines.rlt.kernel import run_many
 from fastsim.engines.rlt.records import config_records
-from fastsim.engines.rlt.state import RLT_TOTALS_DTYPE, State, new_scalars, new_state
+from fastsim.engines.rlt.runner import state_for
+from fastsim.engines.rlt.state import RLT_TOTALS_DTYPE, new_scalars
 from fastsim.metrics.columns import NULL
 from fastsim.workload import Workload
 
@@ -39,9 +39,9 @@ class RltRuntime(BatchRuntime):
         per_batch = max(1, MAX_LOG_ENTRIES // max(workload.num_requests, 1))
         shared_pages = np.where(records["prefix_caching"] != 0, records["block_size"], 0)
         for block_size in np.unique(shared_pages):
-            offered = _with_page_keys(plain, workload, int(block_size)) if block_size else plain
+            offered = with_page_keys(plain, workload, int(block_size)) if block_size else plain
             alike = np.flatnonzero(shared_pages == block_size)
-            state = _state(records[alike], offered)
+            state = state_for(records[alike], offered, new_request_log(0))
             for first in range(0, len(alike), per_batch):
                 places = alike[first : first + per_batch]
                 log = new_request_log(len(places) * workload.num_requests)
@@ -75,28 +75,6 @@ class RltRuntime(BatchRuntime):
         from fastsim.engines.rlt.golden import verify_case
 
         return verify_case(case)
-
-
-def _with_page_keys(plain: RltWorkload, workload: Workload, block_size: int) -> RltWorkload:
-    order = plain.source
-    start, keys = group_page_keys(
-        workload.prompt_tokens[order], workload.prefix_group[order], workload.prefix_tokens[order], block_size
-    )
-    return plain._replace(key_start=start, page_keys=keys)
-
-
-def _state(records: npt.NDArray[np.void], workload: RltWorkload) -> State:
-    """Arrays large enough for every one of `records` over `workload`."""
-    waves = records[records["wavefront"] != 0]
-    chunk = int(waves["prefill_chunk_size"].min()) if len(waves) else 0
-    cached = records[records["prefix_caching"] != 0]
-    return new_state(
-        workload,
-        num_tasks=int((-(-workload.prompt_tokens // chunk)).sum()) if chunk else 0,
-        max_loops=int(records["max_loops"].max(initial=1)),
-        num_pages=int((cached["num_blocks"] // cached["planes"]).max(initial=0)),
-        log=new_request_log(0),
-    )
 
 
 RUNTIME = RltRuntime()

@@ -1,17 +1,41 @@
-"""Configuration of the engine: checked once in Python, handed to the kernels as one record."""
+"""Configurations of vllm-rlt in its own words, as records: for tests that change one thing after the other."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, RequestLog, new_request_log
 from fastsim.engines.rlt.codes import Mode, OnLivelock, Policy
-from fastsim.errors import InputError
+from fastsim.engines.rlt.inputs import RltWorkload, open_loop, with_page_keys
+from fastsim.engines.rlt.kernel import run_many
+from fastsim.engines.rlt.records import CONFIG_DTYPE, NO_LIMIT
+from fastsim.engines.rlt.runner import RltResult, simulate_records, state_for
+from fastsim.engines.rlt.state import RLT_TOTALS_DTYPE, new_scalars
+from fastsim.workload import Workload
 
-NO_LIMIT = np.iinfo(np.int64).max // 4
-"""Stands for "no horizon" and "no cap on steps"; far enough from the top that sums with it do not overflow."""
+_COUNTS = (
+    "num_blocks",
+    "block_size",
+    "max_loops",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "min_coda_batch_size",
+    "admission_scan_limit",
+    "max_admission_bypasses",
+    "prefill_chunk_size",
+    "max_prefill_batches_before_decode",
+)
+_FLAGS = (
+    "incremental",
+    "prefix_caching",
+    "enable_preemption",
+    "wavefront",
+    "count_restores",
+    "blocked_checks_limit",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +62,6 @@ class StageLatency:
     empty_us: float = 1.0
     swap_us: float = 0.0
     swap_us_per_block: float = 0.0
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if not (math.isfinite(value) and 0 <= value <= 1e12):
-                raise InputError(f"latency.{item.name} = {value!r}: expected a finite number of microseconds >= 0")
-
-    @classmethod
-    def from_linear(
-        cls, base_us: float, us_per_prefill_token: float, us_per_decode_token: float, max_loops: int, **others: float
-    ) -> "StageLatency":
-        """Spread a one-pass step-time model over the loops.
-
-        The whole pass of `max_loops` loops costs what the linear model says; each loop an equal part of it; PRELUDE and
-        CODA are taken to cost nothing (1 us) unless given in `others`.
-        """
-        return cls(
-            **{
-                "prefill_us": base_us,
-                "prefill_us_per_token": us_per_prefill_token,
-                "wavefront_us": base_us / max_loops,
-                "wavefront_us_per_token": us_per_prefill_token / max_loops,
-                "recurrent_us": base_us / max_loops,
-                "recurrent_us_per_token": us_per_decode_token / max_loops,
-                **others,
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +123,6 @@ class RltConfig:
     on_livelock: str = "stop"
     latency: StageLatency = field(default_factory=StageLatency)
 
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**30:
-                raise InputError(f"engine.{name} = {value!r}: expected an integer from 1 to 2**30")
-        for name, names in _NAMES.items():
-            value = getattr(self, name)
-            if value not in names:
-                raise InputError(f"engine.{name} = {value!r}: expected one of {', '.join(names)}")
-        if self.max_loops > 127:
-            raise InputError(f"engine.max_loops = {self.max_loops}: expected at most 127")
-        if not 0 <= self.watermark_ratio < 1:
-            raise InputError(f"engine.watermark_ratio = {self.watermark_ratio!r}: expected 0 <= ratio < 1")
-        for name in ("horizon_us", "max_steps"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= NO_LIMIT:
-                raise InputError(f"run.{name} = {value!r}: expected an integer >= 0")
-        if self.wavefront and self.layout != "last_exited":
-            raise InputError(f"engine.layout = {self.layout!r}: wavefront prefill expects last_exited")
-        if self.wavefront and self.prefill_chunk_size > self.max_num_batched_tokens:
-            raise InputError(
-                f"engine.prefill_chunk_size = {self.prefill_chunk_size}: wavefront prefill expects at most "
-                f"max_num_batched_tokens = {self.max_num_batched_tokens}, or a range is never scheduled"
-            )
-
     @property
     def planes(self) -> int:
         """Blocks of a page: one a depth plane."""
@@ -173,44 +145,27 @@ class RltConfig:
         return record
 
 
-_COUNTS = (
-    "num_blocks",
-    "block_size",
-    "max_loops",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "min_coda_batch_size",
-    "admission_scan_limit",
-    "max_admission_bypasses",
-    "prefill_chunk_size",
-    "max_prefill_batches_before_decode",
-)
-_FLAGS = (
-    "incremental",
-    "prefix_caching",
-    "enable_preemption",
-    "wavefront",
-    "count_restores",
-    "blocked_checks_limit",
-)
-_NAMES = {
-    "layout": ("last_exited", "shared"),
-    "mode": ("refill", "no_refill"),
-    "policy": ("fcfs", "priority"),
-    "on_livelock": ("step", "stop", "skip"),
-}
+def simulate_rlt(config: RltConfig, workload: RltWorkload, *, record: bool = False) -> RltResult:
+    """Run one configuration."""
+    return simulate_records(config.to_record(), workload, record=record)
 
-CONFIG_DTYPE = np.dtype(
-    [(name, np.int64) for name in (*_COUNTS, *_FLAGS)]
-    + [
-        ("planes", np.int64),
-        ("headroom_blocks", np.int64),
-        ("mode", np.int64),
-        ("policy", np.int64),
-        ("on_livelock", np.int64),
-        ("horizon_us", np.int64),
-        ("max_steps", np.int64),
-    ]
-    + [(item.name, np.float64) for item in fields(StageLatency)]
-)
-"""What a kernel reads: the keys of `RltConfig`, flags as 0 and 1, names as codes, the latency's coefficients."""
+
+def run_configs(
+    configs: Sequence[RltConfig], workload: RltWorkload
+) -> tuple[RequestLog, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """(log, totals, extras, itl_histograms) of many configurations on one workload, in one call."""
+    count = len(configs)
+    logs = new_request_log(count * workload.num_requests)
+    totals = np.zeros(count, TOTALS_DTYPE)
+    extras = np.zeros(count, RLT_TOTALS_DTYPE)
+    histograms = np.zeros((count, ITL_BINS), np.int64)
+    records = np.concatenate([config.to_record() for config in configs])
+    state = state_for(records, workload)
+    run_many(records, new_scalars(workload.num_requests), state, logs, totals, extras, histograms)
+    return logs, totals, extras, histograms
+
+
+def workload_for(workload: Workload, config: RltConfig) -> RltWorkload:
+    """The engine's view of a workload under a configuration."""
+    plain = open_loop(workload)
+    return with_page_keys(plain, workload, config.block_size) if config.prefix_caching else plain
