@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.config import Config, EngineConfig
+from fastsim.config import Config, EngineConfig, LatencyConfig
 from fastsim.engines.outputs import ITL_BINS, ITL_MANTISSA_BITS, RequestLog, Status, Stop
+from fastsim.engines.step_fields import STEP_TIME
 from fastsim.engines.vllm.codes import NO_LIMIT
 from fastsim.engines.vllm.free_list import ANONYMOUS, SHARED
 from fastsim.engines.vllm.memory import Memory
@@ -30,15 +31,13 @@ GONE = ("finished", "timed_out")
 
 _ENGINE_KEYS = frozenset(EngineConfig.model_fields) - {"name", "livelock_steps"}
 _RECORD_KEYS = (
-    "b0_us",
-    "b1_us_per_prefill_token",
-    "b2_us_per_decode_token",
-    "b3_us_per_context_token",
+    *STEP_TIME,
     "seed",
     "max_steps",
     "detect_livelock",
 )
 """Keys that the record of the kernel has under the same name, and whose range there is wider than a spec's."""
+_LATENCY_KEYS = ("table_tokens", "table_us", "table_scale", "max_cudagraph_capture_size", "window_tokens")
 
 
 # --- The case, for the kernel -----------------------------------------------------------------------------------------
@@ -47,7 +46,8 @@ _RECORD_KEYS = (
 def records_of(case: Case) -> Records:
     """The kernel's records of an oracle's configuration."""
     engine = {key: value for key, value in case.items() if key in _ENGINE_KEYS}
-    records = record_of(Config(engine=EngineConfig(name=case["engine"], **engine)))
+    latency = LatencyConfig(**{key: case[key] for key in _LATENCY_KEYS if case.get(key) not in (None, ())})
+    records = record_of(Config(engine=EngineConfig(name=case["engine"], **engine), latency=latency))
     record = records.engine[0]
     for key in _RECORD_KEYS:
         if key in case:

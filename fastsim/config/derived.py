@@ -6,7 +6,7 @@ from typing import Any
 from fastsim.config.classes import part_of
 from fastsim.config.models import Config
 from fastsim.engines import engine_of, engines
-from fastsim.engines.clock import DEFAULT_LATENCY
+from fastsim.engines.clock import BESIDE_A_TABLE, DEFAULT_LATENCY, NO_TERM
 from fastsim.rule import Derived
 
 DEFAULT_LENGTHS: dict[str, dict[str, Any]] = {
@@ -43,20 +43,32 @@ def _lengths(section: str) -> list[Derived]:
 def _coefficient(name: str) -> Derived:
     """A coefficient of the step time is the preset's or, without one, the default."""
 
-    def fill(preset: str | None, engine: str) -> float:
+    def fill(preset: str | None, engine: str, table: tuple[int, ...] | None) -> float:
         if preset is None or (name == "b3_us_per_context_token" and not engine_of(engine).context_time):
-            return DEFAULT_LATENCY[name]
+            return (DEFAULT_LATENCY if table is None else BESIDE_A_TABLE)[name]
         from fastsim.presets import coefficients
 
         return coefficients(preset)[name]
 
-    return Derived(f"latency.{name}", ("latency.preset", "engine.name"), fill)
+    return Derived(f"latency.{name}", ("latency.preset", "engine.name", "latency.table_tokens"), fill)
+
+
+def _term(name: str) -> Derived:
+    """A further term of the step time."""
+    return Derived(f"latency.{name}", (), lambda: NO_TERM[name])
+
+
+def default_cudagraph_size(max_num_seqs: int) -> int:
+    """VLLM's largest captured CUDA graph."""
+    return min(2 * max_num_seqs, 512)
 
 
 DERIVED: tuple[Derived, ...] = (
     *(item for engine in engines() for item in engine.derived),
     Derived("workload.arrival.kind", ("workload.trace", "workload.concurrency"), default_arrival),
     *map(_coefficient, DEFAULT_LATENCY),
+    *map(_term, NO_TERM),
+    Derived("latency.max_cudagraph_capture_size", ("engine.max_num_seqs",), default_cudagraph_size),
     *_lengths("prompt"),
     *_lengths("output"),
     Derived(

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, create_model
 from fastsim.engines import engine_of, engines
 from fastsim.engines.declaration import SharedKnobs
 from fastsim.engines.vllm.knobs import VllmKnobs
-from fastsim.model import Coefficient, Model, a_list
+from fastsim.model import Coefficient, Model, Natural, Positive, a_list
 
 ENGINE_NAMES = tuple(name for engine in engines() for name in engine.names)
 
@@ -55,7 +55,11 @@ Preset = Annotated[str, AfterValidator(_known_preset)]
 
 
 class LatencyConfig(LatencyTables):
-    """Step time in microseconds: int(b0 + b1*prefill tokens + b2*decode tokens + b3*context tokens), left to right."""
+    """Step time in microseconds, summed left to right and truncated.
+
+    b0 + b1*prefill tokens + b2*decode tokens + table(tokens) + b3*context tokens + b6*window tokens, and in a step with
+    prefill b5 + b4*pairs. Without a table and b4 to b6 this is linear.
+    """
 
     preset: Preset | None = None
     """MODEL@GPU, as in "llama-3.1-70b@4xh100": coefficients that are none come from its roofline."""
@@ -67,6 +71,22 @@ class LatencyConfig(LatencyTables):
     """Per decode token of the step. None: the preset's, else 6."""
     b3_us_per_context_token: Coefficient | None = None
     """Per token already computed of the step's decoding requests. None: the preset's, else 0."""
+    b4_us_per_prefill_pair: Coefficient | None = None
+    """Per pair of a prefill token and a token before it (attention): chunk * (computed before + chunk / 2)."""
+    b5_us_per_prefill_step: Coefficient | None = None
+    """Per step that prefills: it leaves the CUDA graph. None: the preset's, else 0; likewise b4 and b6."""
+    b6_us_per_window_token: Coefficient | None = None
+    """Per context token of the step's decoding requests within `window_tokens`: layers of sliding-window attention."""
+    window_tokens: Natural | None = None
+    """The sliding window that b6 counts up to. None: the preset's, else 0: no such layers."""
+    table_tokens: Annotated[tuple[Positive, ...], a_list, Field(min_length=1, max_length=32)] | None = None
+    """Tokens of a step at which `table_us` gives its time; between them linear. None: the preset's, else no table."""
+    table_us: Annotated[tuple[Coefficient, ...], a_list, Field(min_length=1, max_length=32)] | None = None
+    """Time of a step by its tokens; beyond the last knot the last slope goes on. None: the preset's, else no table."""
+    table_scale: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    """Factor of the table."""
+    max_cudagraph_capture_size: Natural | None = None
+    """Steps of so few decodes are padded to a captured size in the table. None: vLLM's, min(2 * max_num_seqs, 512)."""
     frontend_us: Coefficient = 0.0
     """Fixed overhead outside the engine, added to TTFT and E2E."""
     alpha: Annotated[tuple[Coefficient, ...], a_list, Field(min_length=3, max_length=3)] = (232.46, 1.75, 3357.44)

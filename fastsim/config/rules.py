@@ -10,13 +10,14 @@ from fastsim.config.derived import default_arrival
 from fastsim.config.models import Config
 from fastsim.config.rules_classes import PREFIX_TREES, class_rules
 from fastsim.engines import engine_of, engines
-from fastsim.engines.clock import LINEAR_RULES, LONGEST_RUN_US
+from fastsim.engines.clock import BEYOND_LINEAR, LINEAR_RULES, LONGEST_RUN_US, TABLE_RULES
 from fastsim.engines.declaration import Engine
 from fastsim.engines.vllm.knobs import VllmKnobs
 from fastsim.errors import InputError
 from fastsim.model import shown
 from fastsim.rule import Effect as Effect
 from fastsim.rule import Rule as Rule
+from fastsim.rule import absent
 
 MOST_REQUESTS = 10**8
 """Of a trace."""
@@ -48,6 +49,14 @@ ENGINE_RULES = (
     ),
     *(rule for engine in engines() for rule in (*engine.rules, *_refusals(engine))),
     *LINEAR_RULES,
+    *TABLE_RULES,
+    *(
+        absent(name, f"latency.{key}", nothing, what)
+        for engine in engines()
+        if not engine.table_time
+        for name in engine.names
+        for key, (nothing, what) in BEYOND_LINEAR.items()
+    ),
     Rule(
         ("engine.name", "workload.sessions.turns"),
         lambda name, turns: turns == 1 or engine_of(name).has_prefix_trees,

@@ -6,6 +6,8 @@ need only be checked at the ends of each key's values. Those of the linear model
 engine with times of its own makes rules for them with the functions here.
 """
 
+from itertools import pairwise
+
 from fastsim.rule import Rule
 
 DEFAULT_LATENCY = {
@@ -16,8 +18,22 @@ DEFAULT_LATENCY = {
 }
 """Step times of the discussion that founded the project, in microseconds."""
 
+BESIDE_A_TABLE = {"b0_us": 1.0} | dict.fromkeys(list(DEFAULT_LATENCY)[1:], 0.0)
+"""What stands for coefficients that are not given where a table is."""
+
+NO_TERM = {
+    "b4_us_per_prefill_pair": 0.0,
+    "b5_us_per_prefill_step": 0.0,
+    "b6_us_per_window_token": 0.0,
+    "window_tokens": 0,
+}
+"""What stands for the further terms of the step time where nothing gives them."""
+
+LARGEST_PAIRS = 2.0**60
+"""Doubled, their number must stay an int64."""
+
 LONGEST_STEP_US = 2.0**50
-"""Of each term: 36 years. Floats are exact to the microsecond up to there, and six terms stay below 2**53."""
+"""Of each term: 36 years. Floats are exact to the microsecond up to there, and ten terms stay below 2**54."""
 LONGEST_RUN_US = 2.0**58
 """Of each term: with arrivals and pauses up to 2**60 each and at most six terms, a clock stays below 2**62."""
 PRESETS_STAY_BELOW = {
@@ -25,6 +41,9 @@ PRESETS_STAY_BELOW = {
     "b1_us_per_prefill_token": 1e4,
     "b2_us_per_decode_token": 1e4,
     "b3_us_per_context_token": 10.0,
+    "b4_us_per_prefill_pair": 1.0,
+    "b5_us_per_prefill_step": 1e6,
+    "b6_us_per_window_token": 10.0,
 }
 """What stands for a coefficient that a preset gives: none is larger."""
 
@@ -109,6 +128,93 @@ def _time_per_context_token(name: str) -> Rule:
     words = f"{key} = {{0}} with {most[0]} = {{2}}, {most[1]} = {{3}} and {{4}} blocks of {{5}} tokens"
     return Rule((key, PRESET, *most, *KV, *ENDS), check, overflow(words, 6), monotone=True)
 
+
+def _time_by_table() -> Rule:
+    """The table's time for the most tokens a step can hold."""
+
+    def check(
+        tokens: tuple[int, ...] | None,
+        us: tuple[float, ...] | None,
+        scale: float,
+        batched: int,
+        seqs: int,
+        blocks: int | None,
+        size: int,
+        max_steps: int,
+        horizon_s: float | None,
+    ) -> bool:
+        if tokens is None or us is None or len(tokens) != len(us):
+            return True  # another rule's fault
+        most = max(min(max(batched, seqs), (blocks or 0) * size) + 16, tokens[-1])
+        slope = (us[-1] - us[-2]) / max(tokens[-1] - tokens[-2], 1) if len(us) > 1 else 0.0
+        return fits((us[-1] + slope * (most - tokens[-1])) * scale, max_steps, horizon_s)
+
+    most = ("engine.max_num_batched_tokens", "engine.max_num_seqs")
+    keys = ("latency.table_tokens", "latency.table_us", "latency.table_scale", *most, *KV, *ENDS)
+    words = f"{keys[1]} = {{1}} with {keys[0]} = {{0}} and {keys[2]} = {{2}}"
+    return Rule(keys, check, overflow(words, 7), monotone=True)
+
+
+def _time_per_pair(name: str) -> Rule:
+    """A time for each pair of a prefill token and one before it."""
+
+    def check(
+        given: float | None,
+        preset: str | None,
+        batched: int,
+        length: int,
+        blocks: int | None,
+        size: int,
+        max_steps: int,
+        horizon_s: float | None,
+    ) -> bool:
+        each_us = _worth(name, given, preset)
+        pairs = float(min(batched, (blocks or 0) * size)) * length
+        return each_us == 0.0 or (pairs <= LARGEST_PAIRS and fits(each_us * pairs, max_steps, horizon_s))
+
+    key, most = f"latency.{name}", ("engine.max_num_batched_tokens", "engine.max_model_len")
+    words = f"{key} = {{0}} with {most[0]} = {{2}}, {most[1]} = {{3}} and {{4}} blocks of {{5}} tokens"
+    return Rule((key, PRESET, *most, *KV, *ENDS), check, overflow(words, 6), monotone=True)
+
+
+TABLE_RULES = (
+    Rule(
+        ("latency.table_tokens", "latency.table_us"),
+        lambda tokens, us: (tokens is None) == (us is None) and len(tokens or ()) == len(us or ()),
+        "latency.table_us = {1}, but a time for each of latency.table_tokens = {0} was expected",
+    ),
+    Rule(
+        ("latency.table_tokens",),
+        lambda tokens: all(a < b for a, b in pairwise(tokens or ())),
+        "latency.table_tokens = {0}, but rising numbers were expected",
+    ),
+    Rule(
+        ("latency.table_us",),
+        lambda us: all(a <= b for a, b in pairwise(us or ())),
+        "latency.table_us = {0}, but times that never fall were expected: more tokens take no less time",
+    ),
+    Rule(
+        ("latency.table_tokens", "latency.table_scale", "latency.preset"),
+        lambda tokens, scale, preset: scale == 1.0 or tokens is not None or preset is not None,
+        "latency.table_scale = {1}, but then a table was expected: latency.table_tokens or latency.preset",
+    ),
+    fixed_time("b5_us_per_prefill_step"),
+    _time_per_context_token("b6_us_per_window_token"),
+    _time_per_pair("b4_us_per_prefill_pair"),
+    _time_by_table(),
+)
+"""Of the table and the terms beside it."""
+
+BEYOND_LINEAR = {
+    "b4_us_per_prefill_pair": (0, "attention of prefills in its step time"),
+    "b5_us_per_prefill_step": (0, "fixed time of prefills"),
+    "b6_us_per_window_token": (0, "sliding windows in its step time"),
+    "window_tokens": (0, "sliding windows in its step time"),
+    "table_tokens": (None, "table of step times"),
+    "table_us": (None, "table of step times"),
+    "table_scale": (1.0, "table of step times"),
+}
+"""What keys below `latency.` must be under an engine whose step time is linear, and what it lacks."""
 
 LINEAR_RULES = (
     fixed_time("b0_us"),

@@ -69,6 +69,8 @@ class Engine:
         Blocks of `engine.num_gpu_blocks` that no request can hold.
     context_time
         Whether its step time knows the context (`latency.b3_us_per_context_token`).
+    table_time
+        Whether its step time can come from a table, with terms for prefills and windows; else it is linear.
     ends_at_max_model_len
         Whether it ends an output where prompt and output reach `engine.max_model_len`.
     records_steps
@@ -100,6 +102,7 @@ class Engine:
     columns: tuple[OwnColumn, ...] = ()
     reserved_blocks: int = 0
     context_time: bool = True
+    table_time: bool = False
     ends_at_max_model_len: bool = False
     records_steps: bool = False
     has_sessions: bool = False

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines import engines
+from fastsim.engines.step_fields import TABLE_FIELDS
 from fastsim.errors import InputError
 
 Kind = Literal["float", "int", "bool", "code"]
@@ -209,6 +210,7 @@ PARAMS_DTYPE = np.dtype(
             "max_num_seqs",
             "token_budget",  # tokens a step can schedule
             "starvation_window_us",
+            "window_tokens",  # of sliding-window layers
             "closed_loop",  # 1: arrivals follow completions, so that no load is offered and no backlog grows
         )
     ]
@@ -222,10 +224,14 @@ PARAMS_DTYPE = np.dtype(
             "b1_us_per_prefill_token",
             "b2_us_per_decode_token",
             "b3_us_per_context_token",
+            "b4_us_per_prefill_pair",
+            "b5_us_per_prefill_step",
+            "b6_us_per_window_token",
             "thrash_threshold",
             "overload_threshold",  # share of the arrivals that must pile up to call it overloaded
         )
     ]
+    + TABLE_FIELDS
 )
 """What metrics know of a configuration, whatever the engine: one record."""
 

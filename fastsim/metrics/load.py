@@ -9,6 +9,7 @@ import numpy as np
 
 from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER, Status
+from fastsim.engines.step_table import graph_tokens, table_us
 from fastsim.metrics.columns import NULL
 from fastsim.metrics.selection import quantile, sort_in_place
 
@@ -33,6 +34,13 @@ def _ceil_ratio(count, size, inverse):
 
 
 @helper
+def _window_tokens(prompt, decodes, window):
+    """The sum of min(context, window) over decode steps, which read prompt, prompt + 1, ... tokens."""
+    below = max(min(window - prompt, decodes), 0)
+    return below * (prompt + (below - 1) / 2.0) + (decodes - below) * window
+
+
+@helper
 def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints):
     """Fill the columns about load, fairness and backlog; the parameters are those of `summarise`.
 
@@ -49,11 +57,20 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
     max_model_len = params["max_model_len"]
     frontend_us = params["frontend_us"]
     b0_us = params["b0_us"]
+    prefill_step_us = b0_us + params["b5_us_per_prefill_step"]
     b1_us = params["b1_us_per_prefill_token"]
     b3_us = params["b3_us_per_context_token"]
-    prefill_us_per_token = b0_us / token_budget + b1_us
+    prefill_us_per_token = prefill_step_us / token_budget + b1_us
     decode_us_per_token = b0_us / params["max_num_seqs"] + params["b2_us_per_decode_token"]
     decode_alone_us = b0_us + params["b2_us_per_decode_token"]
+    full_us = 0.0
+    has_table = params["table_knots"] > 0
+    if has_table:
+        full_us = table_us(params, token_budget)
+        most = params["max_num_seqs"]
+        prefill_us_per_token += full_us / token_budget
+        decode_us_per_token += table_us(params, graph_tokens(params, most)) / most
+        decode_alone_us += table_us(params, graph_tokens(params, 1))
     offered = completed = 0
     blocks = tokens = 0
     block_us = engine_us = sum_us = longest_us = 0.0
@@ -67,7 +84,14 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
         decodes = max(min(output_tokens[i], max_model_len - prompt) - 1, 0)
         # Decode steps read prompt, prompt + 1, ... tokens of context
         context_us = b3_us * decodes * (prompt + (decodes - 1) / 2.0)
-        prefill_us = _ceil_ratio(prompt, token_budget, per_budget) * b0_us + prompt * b1_us
+        if params["window_tokens"] > 0:
+            context_us += params["b6_us_per_window_token"] * _window_tokens(prompt, decodes, params["window_tokens"])
+        steps = _ceil_ratio(prompt, token_budget, per_budget)
+        prefill_us = steps * prefill_step_us + prompt * b1_us
+        attention_us = params["b4_us_per_prefill_pair"] * (0.5 * prompt * prompt)
+        prefill_us += attention_us
+        if has_table and steps > 0:
+            prefill_us += (steps - 1) * full_us + table_us(params, prompt - (steps - 1) * token_budget)
         decode_us = decodes * decode_alone_us + context_us
         alone_us = prefill_us + decode_us + frontend_us
         prompt_blocks = _ceil_ratio(prompt, block_size, per_block)
@@ -77,7 +101,7 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
         longest_us = max(longest_us, alone_us)
         blocks += full_blocks
         block_us += prompt_blocks * prefill_us + (prompt_blocks + full_blocks) / 2.0 * decode_us
-        engine_us += prompt * prefill_us_per_token + decodes * decode_us_per_token + context_us
+        engine_us += prompt * prefill_us_per_token + attention_us + decodes * decode_us_per_token + context_us
         arrival_us = log.arrival_us[i]
         first_us = arrival_us if offered == 0 else min(first_us, arrival_us)
         last_us = arrival_us if offered == 0 else max(last_us, arrival_us)

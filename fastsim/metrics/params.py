@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines.encode import Take, integer_or
+from fastsim.engines.step_fields import STEP_TIME, fill_table
 from fastsim.metrics.columns import PARAMS_DTYPE
 
 OVERLOAD_SHARE = 0.05
@@ -38,8 +39,10 @@ def params_records(take: Take, count: int) -> npt.NDArray[np.void]:
     params["closed_loop"] = take("workload.concurrency", _is_given)
     for name in ("ttft", "tpot", "e2e"):
         params[f"slo_{name}_us"] = take(f"slo.{name}_ms", _milliseconds_or_infinity)
-    for name in ("b0_us", "b1_us_per_prefill_token", "b2_us_per_decode_token", "b3_us_per_context_token"):
+    for name in STEP_TIME:
         params[name] = take(f"latency.{name}", float)
+    params["window_tokens"] = take("latency.window_tokens", integer_or(0))
+    fill_table(params, take)
     return params
 
 

@@ -43,6 +43,8 @@ def random_case(
     config |= _run(rng, config, requests, max_steps)
     if family.endswith("policies"):
         config |= _policies(rng, config, requests)
+    if rng.random() < 0.4:
+        config |= _table(rng)
     return config, requests
 
 
@@ -56,6 +58,21 @@ def _step_time(rng: random.Random) -> dict[str, float]:
         "b1_us_per_prefill_token": rng.choice((0.0, 1.0, 17.25, 31.7)),
         "b2_us_per_decode_token": rng.choice((1.0, 6.0, 101.01, 0.3)),
         "b3_us_per_context_token": rng.choice((0.0, 0.0, 0.013, 0.7)),
+    }
+
+
+def _table(rng: random.Random) -> dict[str, Any]:
+    """A table of step times and what may go with it."""
+    tokens = sorted(rng.sample(range(1, rng.choice((8, 40, 400))), rng.randint(1, 7)))
+    return {
+        "table_tokens": tuple(tokens),
+        "table_us": tuple(sorted(rng.choice((rng.uniform(0, 5000), 700.0)) for _ in tokens)),
+        "table_scale": rng.choice((1.0, 0.37)),
+        "max_cudagraph_capture_size": rng.choice((0, 4, 8, 512)),
+        "b4_us_per_prefill_pair": rng.choice((0.0, 0.9, 0.01)),
+        "b5_us_per_prefill_step": rng.choice((0.0, 333.3)),
+        "b6_us_per_window_token": rng.choice((0.0, 0.21, 3.0)),
+        "window_tokens": rng.choice((0, 1, 7, 30, 64)),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from tests.reference.latency import table_us
 from tests.reference.policies import Backpressure, is_unservable
 from tests.reference.requests import Request, RequestState
 from tests.reference.scheduler import Batch, Scheduler
@@ -140,8 +141,12 @@ class Driver:
             c.b0_us
             + c.b1_us_per_prefill_token * batch.prefill_tokens
             + c.b2_us_per_decode_token * batch.decode_tokens
+            + table_us(c, batch.prefill_tokens, batch.decode_tokens)
             + c.b3_us_per_context_token * batch.context_tokens
+            + c.b6_us_per_window_token * batch.window_tokens
         )
+        if batch.prefill_tokens:
+            us += c.b5_us_per_prefill_step + c.b4_us_per_prefill_pair * (batch.prefill_pairs_doubled / 2)
         if c.spec_method and batch.sampling:
             drafted = c.num_speculative_tokens * len(batch.sampling)
             us += c.spec_draft_us + c.spec_draft_us_per_token * drafted

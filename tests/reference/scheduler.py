@@ -37,6 +37,8 @@ class Batch:
     prefill_tokens: int = 0
     decode_tokens: int = 0
     context_tokens: int = 0  # sum of C before the step over the decode requests
+    window_tokens: int = 0  # the same, each at most the sliding window
+    prefill_pairs_doubled: int = 0  # of a prefill token and one before it, itself counting half
     swapped_blocks: int = 0  # moved in or out
     held_blocks: int = 0  # after schedule(); likewise the next four
     held_by_group: list[int] = field(default_factory=list)  # each holder of a shared block counts it
@@ -452,8 +454,10 @@ class Scheduler:
             if computed + 1 == length and computed >= request.prompt:
                 batch.decode_tokens += n
                 batch.context_tokens += computed
+                batch.window_tokens += min(computed, self.config.window_tokens)
             else:
                 batch.prefill_tokens += n
+                batch.prefill_pairs_doubled += sum(2 * before + 1 for before in range(computed, computed + n))
             self.totals["recomputed_tokens"] += max(0, min(computed + n, request.most_computed) - computed)
             request.scheduled_tokens += n
             request.num_computed = computed + n

@@ -14,7 +14,7 @@ from fastsim.engines.vllm.dense import FALL_BACK, is_plain, run_dense
 from fastsim.engines.vllm.fast_forward import jump, may_jump
 from fastsim.engines.vllm.gaps import tick
 from fastsim.engines.vllm.lanes import advance_clock, lane_remove, length, take_ended_off_clock
-from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.latency import scheduled_step_us
 from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, find_livelock_after_jump, watch_progress
 from fastsim.engines.vllm.loop import LOG_FULL, count_scheduled_step, jump_empty, may_jump_empty, run
 from fastsim.engines.vllm.recorder import logs_have_room, record_schedule, record_update
@@ -127,9 +127,7 @@ def submit(s):
     start_us = max(s.st["now_us"], s.st["gpu_us"])
     end_us = start_us
     if s.st["prefill_tokens"] + s.st["decode_tokens"] > 0:
-        end_us += step_us(
-            s.cfg, s.st["prefill_tokens"], s.st["decode_tokens"], s.st["context_tokens"], s.st["moved_blocks"]
-        )
+        end_us += scheduled_step_us(s)
         s.st["gpu_us"] = end_us
     s.st["submitted_end_us"] = end_us
     if s.cfg["record"]:

@@ -21,7 +21,7 @@ def run_chunk(configs, params, memory, wl, rec, scratch, floats, ints):
     st = borrow(memory.scalars[0])
     totals = memory.totals[0]
     for c in range(configs.shape[0]):
-        state = State(constant(configs[c]), st, borrow(totals), wl, req, q, blk, log, gaps, rec)
+        state = State(constant(configs[c]), params[c], st, borrow(totals), wl, req, q, blk, log, gaps, rec)
         if run_configuration(state) == LOG_FULL:
             return c
         summarise(

@@ -7,6 +7,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from fastsim.engines.step_fields import STEP_TIME
+
 
 class QueueOrder(IntEnum):
     """Who is at the head of the waiting queue."""
@@ -139,13 +141,12 @@ _INT_FIELDS = (
     "dense",  # may run in the dense loop
     "detect_livelock",
     "record",  # write the per-step record
+    "window_tokens",  # of sliding-window layers; 0: none
+    "table_knots",  # of the table of step times; 0: none
 )
 
 _FLOAT_FIELDS = (
-    "b0_us",
-    "b1_us_per_prefill_token",
-    "b2_us_per_decode_token",
-    "b3_us_per_context_token",
+    *STEP_TIME,
     "swap_us_per_block",
     "overcommit",
     "aging_per_s",

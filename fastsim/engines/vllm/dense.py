@@ -28,7 +28,7 @@ from fastsim.engines.vllm.fast_forward import jump_at_once, jump_by_time, steps_
 from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.gaps import gap_log_has_room, tick
 from fastsim.engines.vllm.lanes import advance_clock, end_life
-from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.latency import prefill_us, step_us, tokens_us
 from fastsim.engines.vllm.livelock import GOING_ON, steps_until_no_progress
 from fastsim.engines.vllm.preemption import count_scheduled
 from fastsim.engines.vllm.reset import reset, settle
@@ -60,6 +60,7 @@ def is_plain(s):
         and cfg["long_prefill_token_threshold"] == 0
         and cfg["prefill_schedule_interval"] <= 1
         and cfg["livelock_steps"] == 0
+        and cfg["window_tokens"] == 0
         and _budget(s) >= min(cfg["max_num_seqs"], cfg["max_num_active_seqs"])
     )
     whole = cfg["dense"] and cfg["fast_forward"] and not cfg["record"] and not cfg["asynchronous"]
@@ -227,6 +228,7 @@ def step_dense(s, blocked):
     s.st["prefill_tokens"] = 0
     s.st["decode_tokens"] = 0
     s.st["context_tokens"] = 0
+    s.st["prefill_pairs_doubled"] = 0
     take_due_blocks(s)
     decoders = s.st["clocked"]
     s.st["token_budget"] = _budget(s) - decoders
@@ -240,7 +242,8 @@ def step_dense(s, blocked):
     if prefill + decode == 0:
         return False
     context = s.st["context_tokens"] + s.st["clock_context"] + decoders * s.st["clock"]
-    duration = step_us(s.cfg, prefill, decode, context, 0)
+    attention_us = prefill_us(s.cfg, prefill, s.st["prefill_pairs_doubled"])
+    duration = step_us(s.cfg, tokens_us(s, prefill, decode), context, 0, attention_us, 0)
     end_us = s.st["now_us"] + duration
     _count(s, prefill, decode, running, duration)
     _update(s, end_us)

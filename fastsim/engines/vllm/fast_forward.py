@@ -12,7 +12,7 @@ from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, Run
 from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.gaps import tick, ticks_in_room
 from fastsim.engines.vllm.lanes import advance_clock
-from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.latency import clock_window_tokens, fill_windows, step_us, tokens_us
 from fastsim.engines.vllm.livelock import steps_until_no_progress, watch_progress
 from fastsim.engines.vllm.recorder import record_repeated, record_update
 from fastsim.engines.vllm.running_cap import (
@@ -130,13 +130,16 @@ def _lane_sum(s, block_size, first, count):
 def jump(s):
     """Do all steps up to the next change, if there are any."""
     steps = steps_until_change(s)
+    if s.cfg["window_tokens"] > 0:
+        fill_windows(s)
+        steps = min(steps, s.st["window_fill_clock"] - s.st["clock"])
     if steps <= 0:
         return
     stop_us = min(s.cfg["horizon_us"], arrival_stop_us(s))
     if s.cfg["timeout_us"] != NO_LIMIT:
         stop_us = min(stop_us, next_deadline_us(s))
     s.st["preempted"] = 0
-    if s.cfg["b3_us_per_context_token"] != 0.0 or s.cfg["record"]:
+    if s.cfg["b3_us_per_context_token"] != 0.0 or s.st["window_below"] > 0 or s.cfg["record"]:
         done, last_call_us = jump_by_time(s, steps, stop_us)
     else:
         done, last_call_us = jump_at_once(s, steps, stop_us)
@@ -154,7 +157,7 @@ def jump(s):
 def jump_at_once(s, steps, stop_us):
     """Steps of equal duration: closed form. Returns how many, and when the last schedule() call was."""
     decoders = s.st["clocked"]
-    duration = step_us(s.cfg, 0, decoders, 0, 0)
+    duration = step_us(s.cfg, tokens_us(s, 0, decoders), 0, clock_window_tokens(s), 0.0, 0)
     if stop_us <= s.st["now_us"]:
         return 0, 0
     # Outputs return every `duration` from here on; the first call is made now, the others each when one has returned
@@ -205,7 +208,9 @@ def jump_by_time(s, steps, stop_us):
     block_size = s.cfg["block_size"]
     decoders = s.st["clocked"]
     in_flight = s.st["in_flight"]
+    by_tokens_us = tokens_us(s, 0, decoders)
     context = s.st["clock_context"] + decoders * s.st["clock"]
+    window = clock_window_tokens(s)
     held = s.st["usable"] - s.st["free"]
     taken = 0
     lane = s.st["due_lane"]
@@ -224,12 +229,13 @@ def jump_by_time(s, steps, stop_us):
         lane += 1
         if lane == block_size:
             lane = 0
-        duration = step_us(s.cfg, 0, decoders, context, 0)
+        duration = step_us(s.cfg, by_tokens_us, context, window, 0.0, 0)
         if s.cfg["record"]:
             record_repeated(s, now_us, s.st["free"] - taken, start_us, start_us + duration)
             record_update(s, s.st["free"] - taken)
         s.tot["kv_block_us"] += (held + taken) * duration
         context += decoders
+        window += s.st["window_below"]
         last_call_us = now_us
         now_us = start_us if in_flight > 0 else start_us + duration  # the output that returns: the flight's, or its own
         start_us += duration

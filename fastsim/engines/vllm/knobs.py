@@ -227,6 +227,7 @@ ENGINE = Engine(
     reserved_blocks=1,  # the null block
     ends_at_max_model_len=True,
     records_steps=True,
+    table_time=True,
     has_sessions=True,
     has_averages=True,
     has_flags=True,

@@ -1,6 +1,7 @@
 """The running list, and the lanes and decode clock that stand for its members (see `state`)."""
 
 from fastsim._jit import helper, inlined
+from fastsim.engines.vllm.latency import enter_window, fill_windows, leave_window
 from fastsim.engines.vllm.state import NONE
 
 NO_END = 2**62
@@ -149,6 +150,8 @@ def enter_clock(s, i):
     computed = s.req.num_computed_tokens[i]
     clock = s.st["clock"]
     offset = computed - clock
+    fill_windows(s)
+    enter_window(s, offset)
     lane_insert(s, (-offset) % s.cfg["block_size"], i)
     s.req.num_computed_tokens[i] = offset
     s.st["clock_context"] += offset
@@ -170,6 +173,8 @@ def leave_clock(s, i, ahead):
     """
     lane_remove(s, i)
     offset = s.req.num_computed_tokens[i]
+    fill_windows(s)
+    leave_window(s, offset)
     computed = offset + s.st["clock"]
     block_size = s.cfg["block_size"]
     delivered = delivered_on_clock(s, i)

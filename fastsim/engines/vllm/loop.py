@@ -5,7 +5,7 @@ from fastsim.engines.outputs import Stop
 from fastsim.engines.vllm.arrivals import next_arrival_us, next_deadline_us, open_door
 from fastsim.engines.vllm.codes import NO_LIMIT
 from fastsim.engines.vllm.fast_forward import jump, may_jump
-from fastsim.engines.vllm.latency import step_us
+from fastsim.engines.vllm.latency import scheduled_step_us, step_us, tokens_us
 from fastsim.engines.vllm.livelock import (
     GOING_ON,
     find_livelock,
@@ -40,7 +40,7 @@ def run(s):
                 jump(s)
                 stop = find_livelock_after_jump(s)
             elif stop == GOING_ON and may_jump_empty(s):
-                jump_empty(s, step_us(s.cfg, 0, 0, 0, 0))
+                jump_empty(s, step_us(s.cfg, tokens_us(s, 0, 0), 0, 0, 0.0, 0))
                 stop = find_livelock_after_jump(s)
     settle(s, stop)
     return 0
@@ -66,9 +66,7 @@ def before_step(s):
 def step(s):
     """schedule(), the time it takes, update_from_output()."""
     schedule_step(s)
-    duration = step_us(
-        s.cfg, s.st["prefill_tokens"], s.st["decode_tokens"], s.st["context_tokens"], s.st["moved_blocks"]
-    )
+    duration = scheduled_step_us(s)
     end_us = s.st["now_us"] + duration
     if s.cfg["record"]:
         record_schedule(s, s.st["now_us"], end_us)

@@ -26,6 +26,7 @@ class State(NamedTuple):
     """
 
     cfg: Any  # CONFIG_DTYPE, read-only
+    table: Any  # of step times: PARAMS_DTYPE
     st: Any  # SCALARS_DTYPE
     tot: Any  # TOTALS_DTYPE
     wl: Workload

@@ -32,11 +32,14 @@ def is_scheduled_decode(s, i, tokens):
 @inlined
 def count_scheduled(s, i, tokens, sign):
     """Add (sign 1) or take back (sign -1) an explicit request's tokens in this step's totals."""
+    computed = s.req.num_computed_tokens[i]
     if is_scheduled_decode(s, i, tokens):
         s.st["decode_tokens"] += sign
-        s.st["context_tokens"] += sign * s.req.num_computed_tokens[i]
+        s.st["context_tokens"] += sign * computed
+        s.st["window_tokens"] += sign * min(computed, s.cfg["window_tokens"])
     else:
         s.st["prefill_tokens"] += sign * tokens
+        s.st["prefill_pairs_doubled"] += sign * tokens * (2 * computed + tokens)
 
 
 @inlined

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines.encode import Take, code_of, integer_or, microseconds_or
+from fastsim.engines.step_fields import STEP_TIME, table_length
 from fastsim.engines.vllm.codes import (
     CONFIG_DTYPE,
     NO_LIMIT,
@@ -64,7 +65,6 @@ _CODED: dict[str, type[IntEnum]] = {
     "unservable": Unservable,
 }
 _LIMITS = ("max_num_active_seqs", "max_num_queued_reqs", "max_num_queued_tokens")
-_LATENCY = ("b0_us", "b1_us_per_prefill_token", "b2_us_per_decode_token", "b3_us_per_context_token")
 
 
 def _is_0_16(name: str) -> int:
@@ -93,8 +93,10 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
         records[name] = take(f"engine.{name}", code_of(codes))
     for name in _LIMITS:
         records[name] = take(f"engine.{name}", integer_or(int(NO_LIMIT)))
-    for name in _LATENCY:
+    for name in STEP_TIME:
         records[name] = take(f"latency.{name}", float)
+    records["window_tokens"] = take("latency.window_tokens", integer_or(0))
+    records["table_knots"] = take("latency.table_tokens", table_length)
     records["watermark_blocks"] = (take("engine.watermark", float) * records["num_gpu_blocks"]).astype(np.int64)
     scheduled = take("engine.max_num_scheduled_tokens", integer_or(int(NO_LIMIT)))
     records["max_num_scheduled_tokens"] = np.minimum(scheduled, np.iinfo(np.int64).max)

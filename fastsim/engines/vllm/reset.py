@@ -7,6 +7,7 @@ from fastsim.engines.vllm.codes import NO_LIMIT, Unservable
 from fastsim.engines.vllm.free_list import ANONYMOUS
 from fastsim.engines.vllm.gaps import settle_gaps
 from fastsim.engines.vllm.lanes import NO_END, end_life, materialise
+from fastsim.engines.vllm.latency import NEVER_FILLS
 from fastsim.engines.vllm.running_cap import initial_cap
 from fastsim.engines.vllm.state import NONE
 
@@ -50,6 +51,7 @@ def _reset_scalars(s):
     s.st["free"] = s.st["usable"]
     s.st["last_prefill"] = -s.cfg["prefill_schedule_interval"]
     s.st["clock_next_end"] = NO_END
+    s.st["window_fill_clock"] = NEVER_FILLS
     s.tot["usable_blocks"] = s.st["usable"]
     s.tot["livelock_step"] = NEVER
     s.tot["livelock_us"] = NEVER

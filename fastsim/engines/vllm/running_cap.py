@@ -132,7 +132,9 @@ def forget_door(s):
 
 @helper
 def steps_until_door_opens(s):
-    """Coming calm steps after which backpressure no longer holds."""
+    """Coming calm steps after which backpressure no longer holds: none when the step just done has ended it."""
+    if not door_closed(s):
+        return 0
     ring = s.q.door_window
     left = s.st["door_preemptions"]
     head = s.st["door_window_head"]

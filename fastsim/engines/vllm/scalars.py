@@ -54,6 +54,9 @@ SCALARS_DTYPE = np.dtype(
             "due_lane",  # D modulo block_size
             "clocked",  # requests on it
             "clock_context",  # sum of their offsets
+            "window_below",  # requests on it with less context than the sliding window
+            "window_below_context",  # sum of their offsets
+            "window_fill_clock",  # the clock when the first of them fills it
             "clock_next_end",  # least end_clock among them
             "clock_token_us",  # when they all got their latest token
             "clock_step",  # steps done then
@@ -96,6 +99,9 @@ SCALARS_DTYPE = np.dtype(
             "prefill_tokens",
             "decode_tokens",
             "context_tokens",
+            "window_tokens",  # of the context, those within the sliding window
+            "prefill_pairs_doubled",
+            "table_knot",  # of the step-time table, where the last step's tokens stood
             "moved_blocks",
             "prefill_ran",
             "scan_end",  # ScanEnd: why the waiting scan stopped

@@ -6,6 +6,7 @@ from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import Victim
 from fastsim.engines.vllm.free_list import take_blocks
 from fastsim.engines.vllm.lanes import materialise, samples_in_flight, take_ended_off_clock
+from fastsim.engines.vllm.latency import clock_window_tokens, fill_windows
 from fastsim.engines.vllm.preemption import ALL_VISITED, add_scheduled, count_scheduled, preempt_request, select_victim
 from fastsim.engines.vllm.state import NONE
 
@@ -24,6 +25,9 @@ def schedule_step(s):
     waiting_loop(s)
     s.st["decode_tokens"] += s.st["clocked"]
     s.st["context_tokens"] += s.st["clock_context"] + s.st["clocked"] * s.st["clock"]
+    if s.cfg["window_tokens"] > 0:
+        fill_windows(s)
+        s.st["window_tokens"] += clock_window_tokens(s)
 
 
 @inlined
@@ -38,6 +42,8 @@ def begin_step(s):
     s.st["prefill_tokens"] = 0
     s.st["decode_tokens"] = 0
     s.st["context_tokens"] = 0
+    s.st["window_tokens"] = 0
+    s.st["prefill_pairs_doubled"] = 0
     s.st["moved_blocks"] = 0
     s.st["prefill_ran"] = 0
     threshold = s.cfg["long_prefill_token_threshold"]
@@ -201,6 +207,7 @@ def schedule_running(s, i):
     else:  # it has sampled since its admission, and so it misses one token
         s.st["decode_tokens"] += 1
         s.st["context_tokens"] += computed
+        s.st["window_tokens"] += min(computed, s.cfg["window_tokens"])
     add_scheduled(s, i, tokens)
     return True
 
