@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 Spec = dict[str, Any]
-ENGINES = ("vllm-0.33.0", "vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "vllm-0.33.0-async", "blis", "vllm-rlt")
+ENGINES = (
+    *("vllm-0.33.0", "vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "vllm-0.33.0-async"),
+    *("blis", "vllm-rlt", "sglang-0.5.23"),
+)
 DATA = Path(__file__).parent.parent / "data"
 TRACES = ("mooncake_conversation_first300.jsonl", "azure2023_conv_first2000.csv")
 LARGEST = 2**31 - 1
@@ -30,9 +33,12 @@ def random_spec(seed: int) -> Spec:
         spec |= _blis(rng, tokens)
     elif engine == "vllm-rlt":
         spec |= _rlt(rng, spec)
+    elif engine.startswith("sglang"):
+        spec |= _sglang(rng, spec, min(tokens, 4000))
     else:
         spec |= _vllm(rng, spec, min(tokens, 4000))
-    return _endless(rng, spec) if rng.random() < 0.02 and engine != "vllm-rlt" else spec
+    jumps = engine == "blis" or engine.startswith("vllm-0")
+    return _endless(rng, spec) if rng.random() < 0.02 and jumps else spec
 
 
 def _some(rng: random.Random, share: float, values: dict[str, Any]) -> Spec:
@@ -139,7 +145,7 @@ def _workload(rng: random.Random, engine: str, scale: int, where: str) -> Spec:
             spec |= _some(rng, 0.4, {"workload.think.mean_s": 0.02, "workload.think.dist": "constant"})
             return spec | _some(rng, 0.5, {"workload.retry_after_s": rng.choice((1e-6, 0.01, 1.0))}) | _timeout(rng)
     spec |= _arrival(rng, where)
-    return spec | _timeout(rng) if engine != "vllm-rlt" else spec
+    return spec | _timeout(rng) if engine == "blis" or engine.startswith("vllm-0") else spec
 
 
 def _timeout(rng: random.Random) -> Spec:
@@ -295,6 +301,40 @@ def _rlt(rng: random.Random, spec: Spec) -> Spec:
         "engine.rlt.wavefront": wavefront,
         "engine.rlt.on_livelock": rng.choice(("stop", "skip", "step")),
     } | _some(rng, 0.2, times)
+
+
+def _sglang(rng: random.Random, spec: Spec, scale: int) -> Spec:
+    page = rng.choice((1, 1, 2, 16))
+    priority = rng.random() < 0.4
+    out: Spec = {
+        "engine.max_model_len": max(8, rng.choice((scale // 10, scale // 2, scale, 2 * scale, 100_000))),
+        "engine.sglang.page_size": page,
+        "engine.sglang.max_total_tokens": page * rng.choice((1, 9, 40, 300, 4000)),
+        "engine.sglang.chunked_prefill_size": rng.choice((-1, page, 3 * page, 64 * page)),
+        "engine.sglang.max_prefill_tokens": rng.choice((1, 9, 300, 16384)),
+        "engine.sglang.enable_mixed_chunk": rng.random() < 0.4,
+        "engine.sglang.schedule_policy": rng.choice(("fcfs", "lof") if priority else ("fcfs", "lpm", "lpm", "lof")),
+        "engine.sglang.schedule_conservativeness": rng.choice((0.0, 0.3, 1.0, 5.0)),
+        "engine.sglang.disable_radix_cache": rng.random() < 0.3,
+        "engine.sglang.enable_priority_scheduling": priority,
+        "engine.sglang.schedule_low_priority_values_first": rng.random() < 0.5,
+        "engine.sglang.priority_scheduling_preemption_threshold": rng.choice((0, 1, 10)),
+        "engine.sglang.disable_priority_preemption": rng.random() < 0.3,
+        "engine.sglang.retraction_policy": rng.choice(("length", "priority")) if priority else "length",
+        "engine.sglang.prefill_decode_interval": rng.choice((0, 0, 1, 5)),
+        "engine.sglang.disable_overlap_schedule": rng.random() < 0.5,
+        "engine.sglang.clip_max_new_tokens": rng.choice((0, 3, 4096)),
+        "engine.sglang.init_new_token_ratio": rng.choice((0.0, 0.3, 0.7, 1.0)),
+        "engine.sglang.min_new_token_ratio_factor": rng.choice((0.0, 0.14, 1.0)),
+        "engine.sglang.new_token_ratio_decay_steps": rng.choice((1, 20, 600)),
+        "engine.sglang.retract_decode_steps": rng.choice((0, 3, 20)),
+        "engine.sglang.in_batch_check_threshold": rng.choice((0, 4, 32)),
+        "engine.sglang.in_batch_deprioritize_threshold": rng.choice((0, 4, 32)),
+    }
+    out |= _some(rng, 0.3, {"engine.sglang.prefill_max_requests": rng.choice((1, 3))})
+    if not (out["engine.sglang.enable_mixed_chunk"] and out["engine.sglang.disable_radix_cache"] and page > 1):
+        out |= _some(rng, 0.4, {"workload.ignore_eos": True})
+    return out
 
 
 def _endless(rng: random.Random, spec: Spec) -> Spec:

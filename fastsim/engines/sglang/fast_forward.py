@@ -34,7 +34,7 @@ def fast_forward(cfg, st, s, tot):
         count = min(count, s.req.target[i] - s.req.generated[i] - 1)
     if count <= 0:
         return False
-    count = step_memory(cfg, st, s, tot, count, step_us)
+    count = step_memory(cfg, st, s, tot, slot, count, step_us)
     if count <= 0:
         return False
     advance(cfg, st, s, tot, overlaps, slot, count, step_us)
@@ -72,7 +72,7 @@ def turns_shut(cfg, st, s, overlaps, slot, step_us):
 
 
 @helper
-def step_memory(cfg, st, s, tot, count, step_us):
+def step_memory(cfg, st, s, tot, slot, count, step_us):
     """Pages, evictions and `new_token_ratio` of up to `count` turns; returns for how many there are pages."""
     size = cfg["page_size"]
     running = st["num_running"]
@@ -98,7 +98,7 @@ def step_memory(cfg, st, s, tot, count, step_us):
             ratio = max(st["ratio"] - cfg["decay"], cfg["min_ratio"])
             settled = ratio == st["ratio"]
             st["ratio"] = ratio
-        count_held(cfg, st, tot, step_us)
+        count_held(cfg, st, s, tot, slot, step_us)
     return count
 
 

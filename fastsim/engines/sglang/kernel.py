@@ -53,6 +53,8 @@ def reset_run(cfg, st, s):
     st["rows"] = 0
     st["items"] = 0
     st["ratio"] = cfg["init_ratio"]
+    for slot in range(2):
+        s.batches.end_us[slot] = 0
     reset_tree(st, s)
 
 

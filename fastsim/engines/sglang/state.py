@@ -118,6 +118,8 @@ class Batches(NamedTuple):
     start_us        (2,)
     end_us          (2,)
     row             (2,)     its row in the record
+    held_pages      (2,)     held while it runs
+    seats           (2,)
     ==============  =======  ==================================================================================
     """
 
@@ -135,6 +137,8 @@ class Batches(NamedTuple):
     start_us: I64
     end_us: I64
     row: I64
+    held_pages: I64
+    seats: I64
 
 
 class Tree(NamedTuple):

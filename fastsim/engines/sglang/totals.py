@@ -90,6 +90,13 @@ def finish_totals(cfg, st, s, tot, own, stop):
     """Write what is only known at the end."""
     tot["stop"] = stop
     tot["end_us"] = st["now_us"]
+    b = s.batches
+    for slot in range(2):  # what is in flight when the run ends goes on behind it
+        beyond_us = b.end_us[slot] - max(b.start_us[slot], st["now_us"])
+        if beyond_us > 0:
+            tot["busy_us"] -= beyond_us
+            tot["kv_block_us"] -= beyond_us * b.held_pages[slot]
+            tot["running_us"] -= beyond_us * b.seats[slot]
     tot["waiting_peak"] = st["waiting_peak"]
     tot["cap_steps"] = cfg["max_running_requests"] * tot["steps"]
     own["retractions"] = 0

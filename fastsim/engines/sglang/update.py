@@ -33,11 +33,11 @@ def start_batch(cfg, st, s, tot):
     tot["decode_tokens"] += decodes
     tot["batch_tokens_peak"] = max(tot["batch_tokens_peak"], extend_tokens + decodes)
     tot["busy_us"] += step_us
-    count_held(cfg, st, tot, step_us)
+    count_held(cfg, st, s, tot, slot, step_us)
 
 
 @helper
-def count_held(cfg, st, tot, step_us):
+def count_held(cfg, st, s, tot, slot, step_us):
     """Pages and slots that are held during a step."""
     held = (cfg["pool"] - available(st)) // cfg["page_size"]
     seats = cfg["max_running_requests"] - st["rows_free"]
@@ -45,6 +45,8 @@ def count_held(cfg, st, tot, step_us):
     tot["kv_peak_blocks"] = max(tot["kv_peak_blocks"], held)
     tot["running_us"] += seats * step_us
     tot["running_peak"] = max(tot["running_peak"], seats)
+    s.batches.held_pages[slot] = held
+    s.batches.seats[slot] = seats
 
 
 @helper
