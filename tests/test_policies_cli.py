@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fastsim.cli.policies import POLICIES
+from fastsim.cli.policies import policies
 from fastsim.config import KEYS, load_spec
 from tests.processes import run
 
@@ -13,12 +13,12 @@ NOT_POLICIES = {"engine.num_gpu_blocks", "engine.max_model_len"}
 
 
 def test_every_scheduler_key_belongs_to_a_policy():
-    knobs = {knob for policy in POLICIES for knob in policy.knobs}
+    knobs = {knob for policy in policies() for knob in policy.knobs}
     assert knobs <= set(KEYS)
     assert {key for key in KEYS if key.startswith("engine.")} - knobs == NOT_POLICIES
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", policies(), ids=lambda policy: policy.name)
 def test_what_turns_a_policy_on_is_one_of_its_knobs(policy):
     key, _, _ = policy.turn_on.partition("=")
     assert key in policy.knobs
@@ -30,10 +30,10 @@ def test_the_table_fits_and_names_all(capsys):
     assert code == 0
     assert all(len(line) <= 80 for line in out.splitlines())
     words = " ".join(out.split())
-    assert all(policy.name in words for policy in POLICIES)
+    assert all(policy.name in words for policy in policies())
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", policies(), ids=lambda policy: policy.name)
 def test_details_fit_and_explain_every_knob(policy, capsys):
     code, out, _ = run(capsys, "policies", policy.name)
     assert code == 0
@@ -48,7 +48,7 @@ def test_json_has_the_same(capsys):
     code, out, _ = run(capsys, "policies", "--json")
     assert code == 0
     objects = json.loads(out)
-    assert [item["name"] for item in objects] == [policy.name for policy in POLICIES]
+    assert [item["name"] for item in objects] == [policy.name for policy in policies()]
     feedback = next(item for item in objects if item["name"] == "feedback cap")
     window = next(knob for knob in feedback["knobs"] if knob["key"] == "engine.feedback_window")
     assert window["default"] == 100

@@ -40,6 +40,17 @@ class OwnColumn(NamedTuple):
     description: str
 
 
+@dataclass(frozen=True)
+class Policy:
+    """A row of `fastsim policies`: what some knobs decide. `knobs` are keys, `turn_on` the setting that selects it."""
+
+    name: str
+    turn_on: str
+    what: str
+    origin: str
+    knobs: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """One engine, as the configuration, the metrics and the command line know it.
@@ -65,6 +76,8 @@ class Engine:
         What its server refuses at its start. A grid may hold such configurations: they become rows of status `refused`.
     columns
         Result columns that only it fills.
+    policies
+        What its own knobs decide; without any, `fastsim policies` has one row of all of them.
     reserved_blocks
         Blocks of `engine.num_gpu_blocks` that no request can hold.
     context_time
@@ -100,6 +113,7 @@ class Engine:
     effects: tuple[Effect, ...] = ()
     derived: tuple[Derived, ...] = ()
     columns: tuple[OwnColumn, ...] = ()
+    policies: tuple[Policy, ...] = ()
     reserved_blocks: int = 0
     context_time: bool = True
     table_time: bool = False
@@ -110,6 +124,19 @@ class Engine:
     has_flags: bool = False
     has_prefix_trees: bool = False
     live: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What people call it: the first of its names."""
+        return self.names[0]
+
+    def own_policies(self) -> tuple[Policy, ...]:
+        """The rows of `fastsim policies` about its own knobs."""
+        knobs = tuple(key for key in self.keys if key.startswith("engine."))
+        if self.policies or not knobs:
+            return self.policies
+        name = self.title
+        return (Policy(name, f"engine.name={name}", f"The knobs of {name} itself.", name, ("engine.name", *knobs)),)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fastsim.engines.clock import ENDS, LONGEST_RUN_US, fits, overflow
-from fastsim.engines.declaration import Engine, OwnColumn
+from fastsim.engines.declaration import Engine, OwnColumn, Policy
 from fastsim.model import Model, Natural
 from fastsim.rule import Effect, Rule, absent
 
@@ -92,6 +92,33 @@ ENGINE = Engine(
             ("engine.blis.kv_cpu_blocks",),
             lambda blocks: blocks > 0,
             "engine.blis.kv_cpu_blocks is 0",
+        ),
+    ),
+    policies=(
+        Policy(
+            "BLIS scheduler",
+            "engine.blis.scheduler=sjf",
+            "Under engine.name=blis: who is next, who is evicted, and which requests are dropped at arrival.",
+            "BLIS",
+            ("engine.blis.scheduler", "engine.blis.preemption_policy", "engine.blis.max_model_len"),
+        ),
+        Policy(
+            "BLIS CPU tier",
+            "engine.blis.kv_cpu_blocks=2000",
+            "Under engine.name=blis: full blocks are kept on the host too and reloaded, for time per block.",
+            "BLIS",
+            (
+                "engine.blis.kv_cpu_blocks",
+                "engine.blis.kv_transfer_bandwidth",
+                "engine.blis.kv_transfer_base_latency_us",
+            ),
+        ),
+        Policy(
+            "BLIS block leak",
+            "engine.blis.rollback_leak=true",
+            "Under engine.name=blis: the leak behind the discussion's 0 completed requests, fixed since.",
+            "BLIS a393b435 (March 2026)",
+            ("engine.blis.rollback_leak",),
         ),
     ),
     columns=tuple(

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fastsim.engines.clock import fixed_time, time_per_token
-from fastsim.engines.declaration import Engine
+from fastsim.engines.declaration import Engine, Policy
 from fastsim.model import Coefficient, Model, Positive, type_integer
 from fastsim.rule import Rule, absent
 
@@ -118,5 +118,47 @@ ENGINE = Engine(
         "long_prefill_token_threshold": "engine.rlt.prefill_chunk_size",
     },
     rules=RULES,
+    policies=(
+        Policy(
+            "staged scheduler",
+            "engine.rlt.mode=no_refill",
+            "Under engine.name=vllm-rlt: how stages and loops of a recurrent model share the steps.",
+            NAME,
+            (
+                "engine.rlt.mode",
+                "engine.rlt.max_loops",
+                "engine.rlt.min_coda_batch_size",
+                "engine.rlt.max_prefill_batches_before_decode",
+            ),
+        ),
+        Policy(
+            "wavefront prefill",
+            "engine.rlt.wavefront=true",
+            "Under engine.name=vllm-rlt: prompts are prefilled range by range and depth by depth.",
+            NAME,
+            ("engine.rlt.wavefront", "engine.rlt.prefill_chunk_size"),
+        ),
+        Policy(
+            "depth planes",
+            "engine.rlt.layout=shared",
+            "Under engine.name=vllm-rlt: blocks for each loop or for all, as tokens come or all at admission, "
+            "shared or not.",
+            NAME,
+            (
+                "engine.rlt.layout",
+                "engine.rlt.incremental",
+                "engine.rlt.prefix_caching",
+                "engine.rlt.watermark_ratio",
+            ),
+        ),
+        Policy(
+            "swap preemption",
+            "engine.rlt.enable_preemption=true",
+            "Under engine.name=vllm-rlt: requests are swapped out for slots and blocks, and what a proven livelock is "
+            "followed by.",
+            NAME,
+            ("engine.rlt.enable_preemption", "engine.rlt.on_livelock"),
+        ),
+    ),
     context_time=False,
 )
