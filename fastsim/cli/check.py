@@ -20,6 +20,7 @@ def command(
     spec: options.Spec,
     sets: options.Sets = None,
     axes: options.Axes = None,
+    engine: options.EngineName = None,
     cost: Annotated[
         bool, typer.Option("--cost/--no-cost", help="Run a few configurations to say how long a sweep will take.")
     ] = True,
@@ -37,7 +38,7 @@ def command(
     from fastsim.engines import engine_of
     from fastsim.workload import WorkloadPlan
 
-    grid, _ = read_grid(spec, sets or [], axes or [])
+    grid, _ = read_grid(spec, options.with_engine(sets or [], engine), axes or [])
     typer.echo(describe_plan(grid, grid.select()))
     for warning in grid.warnings:
         typer.echo(f"note: {warning}")

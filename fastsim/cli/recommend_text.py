@@ -61,10 +61,10 @@ def _answer(found: "Recommendation") -> str:
     goodput = _interval(_goodput(best.outlook))
     offered = found.traffic.rate_per_s
     against = f" of {number(offered)} offered" if offered is not None else ""
-    lines = [wrapped(first), _command(found.flags)]
-    _, remedies = serve_flags(best.settings)
+    lines = [wrapped(first), _command(found.command)]
+    _, remedies = serve_flags(best.settings, best.config.engine.name)
     if remedies:
-        lines.append(wrapped(f"  which vLLM has no flag for here: {', '.join(remedies)}"))
+        lines.append(wrapped(f"  which the server has no flag for here: {', '.join(remedies)}"))
     what = "goodput" if found.terms else "throughput"
     tokens_per_s = number(best.outlook.means["output_throughput_tok_per_s"])
     lines.append(wrapped(f"  {what} {goodput} requests/s{against}, {tokens_per_s} output tokens/s", 4))
@@ -73,9 +73,9 @@ def _answer(found: "Recommendation") -> str:
     return "\n".join(lines)
 
 
-def _command(flags: str) -> str:
+def _command(command: str) -> str:
     """The command line, continued as a shell does where it is too long."""
-    lines = wrap(f"vllm serve MODEL {flags}", WIDTH - 6, break_on_hyphens=False)
+    lines = wrap(command, WIDTH - 6, break_on_hyphens=False)
     return "  " + " \\\n    ".join(lines)
 
 

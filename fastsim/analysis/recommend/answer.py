@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.analysis.cost import COST, THROUGHPUT, Price
-from fastsim.analysis.recommend.flags import deployment_flags, serve_flags
+from fastsim.analysis.recommend.flags import deployment_flags, serve_command, serve_flags
 from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.analysis.recommend.rate import MaxRate, Replicas
 from fastsim.analysis.recommend.slo import Interval, Outlook, Term
@@ -99,10 +99,16 @@ class Recommendation:
 
     @property
     def flags(self) -> str:
-        """The command line's flags for `vllm serve`."""
+        """The command line's flags for the engine's server."""
         seqs, tokens = self.best.numbers
-        flags, _ = serve_flags({SEQS: seqs, TOKENS: tokens} | self.best.settings)
-        return " ".join([*flags, *deployment_flags(self.deployment)])
+        engine = self.best.config.engine.name
+        flags, _ = serve_flags({SEQS: seqs, TOKENS: tokens} | self.best.settings, engine)
+        return " ".join([*flags, *deployment_flags(self.deployment, engine)])
+
+    @property
+    def command(self) -> str:
+        """The whole command line of the engine's server."""
+        return f"{serve_command(self.best.config.engine.name)} {self.flags}"
 
     @property
     def binding(self) -> Relief | None:
@@ -117,7 +123,8 @@ class Recommendation:
             "meets_slo": self.meets,
             "max_num_seqs": seqs,
             "max_num_batched_tokens": tokens,
-            "vllm_flags": self.flags,
+            "vllm_flags": self.flags if self.command.startswith("vllm ") else None,
+            "command": self.command,
             "deployment": dict(self.deployment),
             "slo": [term.text for term in self.terms],
             "best": self.best.to_json(),

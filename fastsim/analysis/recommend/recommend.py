@@ -74,7 +74,7 @@ def recommend(
     Raises
     ------
     InputError
-        When the engine is not vLLM's, keys contradict each other, or no setting can serve at all.
+        When the engine has no flags, keys contradict each other, or no setting can serve at all.
     """
     started = perf_counter()
     if seeds < 2:
@@ -83,7 +83,8 @@ def recommend(
         raise InputError(f"--workers {workers}, but an integer of at least 1 was expected")
     read = spec if isinstance(spec, Spec) else load_spec(spec, sets)
     given = hardware_given(model, gpu)
-    hardware = Hardware.deployed(*given, read.base.engine.block_size, assume or {}) if given is not None else None
+    engine = read.base.engine
+    hardware = None if given is None else Hardware.deployed(*given, engine.block_size, assume or {}, engine.name)
     space, hardware_notes = _space(read, axes, hardware)
     terms = slo_terms(space.base, percentile)
     traffic = Traffic(space.base.workload)
