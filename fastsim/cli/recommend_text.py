@@ -4,7 +4,8 @@ import math
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from fastsim.cli.tables import WIDTH, counted, number, table, wrapped
+from fastsim.cli.tables import counted, number, table, wrapped
+from fastsim.cli.tables import width as line_width
 
 if TYPE_CHECKING:
     from fastsim.analysis.recommend.answer import Recommendation
@@ -75,7 +76,7 @@ def _answer(found: "Recommendation") -> str:
 
 def _command(command: str) -> str:
     """The command line, continued as a shell does where it is too long."""
-    lines = wrap(command, WIDTH - 6, break_on_hyphens=False)
+    lines = wrap(command, line_width() - 6, break_on_hyphens=False)
     return "  " + " \\\n    ".join(lines)
 
 
