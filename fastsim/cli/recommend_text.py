@@ -4,8 +4,7 @@ import math
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from fastsim.cli.tables import counted, number, table, wrapped
-from fastsim.cli.tables import width as line_width
+from fastsim.cli.tables import WIDTH, counted, number, table, wrapped
 
 if TYPE_CHECKING:
     from fastsim.analysis.recommend.answer import Recommendation
@@ -54,6 +53,9 @@ def _answer(found: "Recommendation") -> str:
             f"No setting meets {slo}; nearest is {numbers}: {best.outlook.means['goodput_share']:.1%} of the requests "
             f"are within it, {worst.name.upper()} p{worst.percentile} {reached}."
         )
+    elif found.leave_alone:
+        slo_met = f" and meets {slo}" if found.terms else ""
+        first = f"Leave it alone: {numbers} is as good as anything tried{slo_met}."
     elif not found.terms:
         first = f"Set {numbers}: the most requests per second (no SLO was given)."
     else:
@@ -62,10 +64,10 @@ def _answer(found: "Recommendation") -> str:
     goodput = _interval(_goodput(best.outlook))
     offered = found.traffic.rate_per_s
     against = f" of {number(offered)} offered" if offered is not None else ""
-    lines = [wrapped(first), _command(found.command)]
-    _, remedies = serve_flags(best.settings, best.config.engine.name)
+    lines = [wrapped(first), _command(found.flags)]
+    _, remedies = serve_flags(best.settings)
     if remedies:
-        lines.append(wrapped(f"  which the server has no flag for here: {', '.join(remedies)}"))
+        lines.append(wrapped(f"  which vLLM has no flag for here: {', '.join(remedies)}"))
     what = "goodput" if found.terms else "throughput"
     tokens_per_s = number(best.outlook.means["output_throughput_tok_per_s"])
     lines.append(wrapped(f"  {what} {goodput} requests/s{against}, {tokens_per_s} output tokens/s", 4))
@@ -74,9 +76,9 @@ def _answer(found: "Recommendation") -> str:
     return "\n".join(lines)
 
 
-def _command(command: str) -> str:
+def _command(flags: str) -> str:
     """The command line, continued as a shell does where it is too long."""
-    lines = wrap(command, line_width() - 6, break_on_hyphens=False)
+    lines = wrap(f"vllm serve MODEL {flags}", WIDTH - 6, break_on_hyphens=False)
     return "  " + " \\\n    ".join(lines)
 
 
@@ -193,11 +195,9 @@ def _beside(found: "Recommendation") -> str:
 
 def _kv_safe(found: "Recommendation") -> str:
     safe = found.kv_safe_num_seqs
-    if safe < 1:
-        return "KV-safe: not even one of the longest requests is sure of its memory."
-    text = f"KV-safe: up to max_num_seqs {safe} no request can ever be preempted"
+    text = f"KV-safe: {safe} requests of mean length fit at full decode"
     if found.best.numbers[0] <= safe:
-        return f"{text}, so here none is."
+        return f"{text}, more than may run."
     if found.kv_safe is None:
         return f"{text}."
     gain = found.best.gain_over(found.kv_safe)

@@ -90,6 +90,5 @@ def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]", asked: As
             else:
                 asked.share = message
     except (EOFError, OSError):
-        if sys.stdout is not None:  # it is None where it was closed before Python began
-            sys.stdout.flush()
+        sys.stdout.flush()
         os._exit(0)

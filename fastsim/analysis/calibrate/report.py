@@ -9,7 +9,7 @@ import numpy as np
 from fastsim.analysis.calibrate.aggregate import AggregateCalibration
 from fastsim.analysis.calibrate.calibrate import Calibration, ErrorTable
 from fastsim.config import Config
-from fastsim.errors import InputError, need
+from fastsim.errors import InputError
 from fastsim.model import printable, shown
 
 if TYPE_CHECKING:
@@ -134,9 +134,10 @@ def chart(calibration: Calibration) -> Any:
     InputError
         When altair is not installed.
     """
-    need("a chart", "altair")
-    import altair as alt
-
+    try:
+        import altair as alt
+    except ImportError:
+        raise InputError("a chart needs altair, but it is not installed: pip install 'fastsim-llm[plot]'") from None
     frame = requests_table(calibration)
     panels = []
     for name, title in METRICS.items():

@@ -98,12 +98,6 @@ def open_door(s):
     """Deadlines, then those held at the door, then everybody who has arrived by now, by (arrival, index)."""
     if s.cfg["timeout_us"] != NO_LIMIT:
         _abort_expired(s)
-    receive_arrivals(s)
-
-
-@inlined
-def receive_arrivals(s):
-    """Those held at the door, then everybody who has arrived by now."""
     if s.st["unfinished"] == 0:
         forget_door(s)
     s.st["released"] = 0
@@ -127,7 +121,7 @@ def _receive(s, i):
     now_us = s.st["now_us"]
     if s.cfg["timeout_us"] != NO_LIMIT:
         if s.log.arrival_us[i] + s.cfg["timeout_us"] <= now_us:
-            time_out(s, i)
+            _time_out(s, i)
             return
         s.q.received[s.st["received"]] = i
         s.st["received"] += 1
@@ -170,7 +164,7 @@ def _release_held(s):
 
 
 @helper
-def unhold(s, i):
+def _unhold(s, i):
     """Take `i` out of the ring of held requests."""
     size = s.q.held.shape[0]
     place = s.st["held_head"]
@@ -185,8 +179,7 @@ def unhold(s, i):
 
 
 @helper
-def time_out(s, i):
-    """Request `i` is past its deadline."""
+def _time_out(s, i):
     s.log.status[i] = Status.TIMED_OUT
     s.log.finish_us[i] = s.log.arrival_us[i] + s.cfg["timeout_us"]
     s.tot["timed_out"] += 1
@@ -217,10 +210,10 @@ def _abort_expired(s):
         i = s.q.received[s.st["deadline_cursor"]]
         s.st["deadline_cursor"] += 1
         if s.log.status[i] == Status.HELD:
-            unhold(s, i)
+            _unhold(s, i)
         else:
             abort_request(s, i)
-        time_out(s, i)
+        _time_out(s, i)
 
 
 @helper
