@@ -1,6 +1,9 @@
 """The errors fastsim raises on purpose, and how they help with a misspelt name."""
 
 from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 MAX_SENTENCE = 1_500
 """Letters of a sentence, but for a file's name of thousands."""
@@ -52,3 +55,39 @@ def suggestion(name: str, known: list[str]) -> str:
     section = [key for key in known if "." in name and key.startswith(name.rpartition(".")[0] + ".")]
     choices = section or known
     return "; known are " + ", ".join(choices) if len(choices) <= 30 else "; `fastsim policies` lists them"
+
+
+def check_regular(path: Path, what: str) -> None:
+    """Refuse a pipe or a device, whose end may never come; what is not there is for whoever opens it to say.
+
+    Raises
+    ------
+    InputError
+        When a path is neither a regular file nor a folder.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not (S_ISREG(mode) or S_ISDIR(mode)):
+        raise InputError(f"{path}: not a regular file, but {what} was expected")
+
+
+EXTRAS = {"scipy": "calibrate", "altair": "plot", "vl_convert": "plot", "ray": "ray"}
+"""Modules that only some work needs, and the extra that brings each."""
+
+
+def need(work: str, *modules: str) -> None:
+    """Refuse work whose modules are not installed, naming the extra that brings them.
+
+    Raises
+    ------
+    InputError
+        When one is missing.
+    """
+    if missing := [name for name in modules if find_spec(name) is None]:
+        are = "is" if len(missing) == 1 else "are"
+        raise InputError(
+            f"{work} needs {' and '.join(missing)}, which {are} not installed: "
+            f"pip install 'fastsim-llm[{EXTRAS[missing[0]]}]'"
+        )

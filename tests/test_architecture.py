@@ -28,7 +28,7 @@ ROOF = ("__init__", "__main__")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-DECLARED = (("declaration", "clock"), ("knobs", "start", "versions"))
+DECLARED = (("declaration", "clock"), ("knobs", "server", "start", "versions", "group_texts", "group_rules"))
 """Files of `engines`, and of an engine, that the configuration is made of: `knobs` in the order above."""
 WRITTEN = ("encode", "outputs", "step_fields", "step_table")
 """Files of `engines` that metrics read: `outputs` in the order above."""

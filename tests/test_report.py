@@ -363,9 +363,9 @@ def test_mistakes_are_answered_with_a_sentence(full, tmp_path, capsys, monkeypat
     for bad in ("0", "-1", "nan", "x"):
         assert run(full, "--gpu-hour-price", bad) == 2
         assert "a number above 0 was expected" in capsys.readouterr().err
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("fastsim.errors.find_spec", lambda name: None)
     assert run(full) == 2
-    assert 'pip install "fastsim-llm[plot]"' in capsys.readouterr().err
+    assert "pip install 'fastsim-llm[plot]'" in capsys.readouterr().err
 
 
 def test_a_folder_keeps_the_question_beside_its_rows():

@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 import fastsim
+from fastsim.analysis.recommend.flags import deployment_flags, serve_flags
+from fastsim.analysis.recommend.hardware import Hardware
+from fastsim.analysis.recommend.recommend import recommend
+from fastsim.cli.options import with_engine
 from fastsim.config import Config, check_rules, load_config, resolved
 from fastsim.engines.sglang.config import SglangConfig
 from fastsim.engines.sglang.inputs import from_workload
 from fastsim.engines.sglang.runner import simulate_sglang
+from fastsim.engines.sglang.server import SERVER
 from fastsim.errors import InputError
 from fastsim.grid import Grid
+from fastsim.presets import load_gpu, load_model
 from fastsim.simulation import engine_records, simulate_chunk
 from fastsim.workload import build_workload
 
@@ -118,3 +124,77 @@ def test_defaults_follow_the_common_keys() -> None:
 def test_refused(settings: list[str], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         config(*settings)
+
+
+# --- its server ---
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "gpus", "chunk", "share"),
+    [(24, 1, 2048, 0.847), (40, 1, 4096, 0.833), (80, 1, 8192, 0.836), (80, 8, 8192, 0.819), (180, 1, 16384, 0.858)],
+)
+def test_what_the_server_takes_from_the_gpu(memory_gib: int, gpus: int, chunk: int, share: float) -> None:
+    settings, deployment = SERVER.of_gpu(memory_gib * 2**30, gpus)
+    assert settings == {"engine.sglang.chunked_prefill_size": chunk}
+    assert deployment == {"gpu_memory_utilization": share, "activation_bytes": 0.0, "non_torch_bytes": 0.0}
+
+
+def test_request_slots_follow_the_pool() -> None:
+    assert [SERVER.of_pool(tokens, 8192)["engine.max_num_seqs"] for tokens in (10**4, 50_000, 10**6)] == [
+        2048,
+        3125,
+        4096,
+    ]
+
+
+def test_flags_of_the_server() -> None:
+    settings = {
+        "engine.max_num_seqs": 40,
+        "engine.sglang.schedule_policy": "lpm",
+        "engine.sglang.disable_radix_cache": True,
+        "engine.sglang.enable_mixed_chunk": False,
+        "engine.num_gpu_blocks": 9,
+    }
+    flags, others = serve_flags(settings, "sglang-0.5.23")
+    assert flags == ["--max-running-requests", "40", "--schedule-policy", "lpm", "--disable-radix-cache"]
+    assert others == ["engine.num_gpu_blocks = 9"]
+    given = {"tensor_parallel": 2, "gpu_memory_utilization": 0.83, "kv_dtype": "fp8"}
+    assert deployment_flags(given, "sglang-0.5.23") == [
+        *("--tp-size", "2", "--mem-fraction-static", "0.83", "--kv-cache-dtype", "fp8_e4m3")
+    ]
+
+
+def test_engine_option() -> None:
+    assert with_engine(["run.max_steps=9"], "sglang") == ["engine.name=sglang-0.5.23", "run.max_steps=9"]
+    assert with_engine(["a=1"], None) == ["a=1"]
+    assert with_engine(["engine.name=blis"], "blis") == ["engine.name=blis"]
+    with pytest.raises(InputError, match="--engine sglanf: no such engine; did you mean sglang"):
+        with_engine([], "sglanf")
+    with pytest.raises(InputError, match=r"--engine sglang with --set engine\.name=blis, but one of them was expected"):
+        with_engine(["engine.name=blis"], "sglang")
+
+
+def test_a_model_on_a_gpu_as_the_server_takes_it() -> None:
+    hardware = Hardware.deployed("llama-3.1-8b", "h100", 16, {}, "sglang-0.5.23")
+    settings = hardware.settings(256, 2048) | hardware.server_settings(256, 2048)
+    made = load_config(None, [NAME, *(f"{key}={value}" for key, value in settings.items())])
+    check_rules(made)
+    pool = resolved(made).engine.sglang.max_total_tokens
+    model, gpu = load_model("llama-3.1-8b"), load_gpu("h100")
+    share = dict(hardware.overrides)["gpu_memory_utilization"]
+    assert pool == (gpu.memory_bytes * share - model.weight_bytes) // (16 * model.kv_bytes_per_token(1, None)) * 16
+    assert (made.engine.max_num_seqs, made.engine.sglang.chunked_prefill_size) == (2048, 8192)
+
+
+def test_a_recommendation_for_sglang() -> None:
+    settings = [NAME, "engine.num_gpu_blocks=1500", "workload.num_requests=60", "workload.output.dist=constant"]
+    settings += ["workload.output.mean=200", "slo.ttft_ms=2000", "workload.arrival.rate_per_s=5"]
+    axes = [
+        "engine.max_num_seqs=4,16",
+        "engine.max_num_batched_tokens=512",
+        "engine.sglang.enable_mixed_chunk=false,true",
+    ]
+    found = recommend(None, settings, axes, seeds=2, workers=1)
+    assert found.command.startswith("python -m sglang.launch_server --model-path MODEL --max-running-requests ")
+    assert f"--chunked-prefill-size {found.best.numbers[1]}" in found.command
+    assert found.to_json()["vllm_flags"] is None

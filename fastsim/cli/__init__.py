@@ -5,7 +5,6 @@ Files import what they work with inside their functions, so that `fastsim --help
 """
 
 import gc
-import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fastsim import _notice
+from fastsim.cli import streams
 from fastsim.errors import FastsimError
 
 VERBS = (
@@ -79,10 +79,13 @@ def build_app() -> typer.Typer:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Bad input is one sentence on stderr; an unexpected error keeps its traceback."""
+    streams.open_closed()
+    streams.guard()
     gc.set_threshold(100_000)  # the 200,000 objects that imports make stay: looking for cycles was 8 % of a start
     _notice.tell = lambda sentence: typer.echo(sentence, err=True)
     try:
         code = build_app()(args=arguments, prog_name="fastsim", standalone_mode=False)
+        sys.stdout.flush()
     except FastsimError as error:
         typer.echo(error, err=True)
         sys.exit(error.exit_code)
@@ -93,9 +96,6 @@ def main(arguments: list[str] | None = None) -> None:
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("stopped", err=True)
         sys.exit(130)
-    except BrokenPipeError:  # `fastsim ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
 
 

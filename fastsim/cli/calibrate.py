@@ -65,8 +65,11 @@ def command(
     from fastsim.analysis.calibrate.report import requests_table, write_chart, write_toml
     from fastsim.analysis.calibrate.run import read_run
     from fastsim.analysis.measured.read import is_summary
-    from fastsim.errors import InputError
+    from fastsim.errors import InputError, need
 
+    need("fastsim calibrate", "scipy")
+    if chart is not None:
+        need("--chart", "altair", *(["vl_convert"] if chart.suffix.lower() in (".png", ".svg") else []))
     if (bootstrap or 0) < 0 or seed < 0:
         raise InputError(f"--bootstrap {bootstrap} and --seed {seed}, but integers of at least 0 were expected")
     settings = [*_logged(from_log, sets or []), *options.with_version(sets, vllm_version)]

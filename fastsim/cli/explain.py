@@ -85,7 +85,7 @@ def _share_row(story: "Story", what: str, ttft_us: int, rest_us: int) -> list[st
 def _event_lines(story: "Story", whole: bool) -> list[str]:
     from textwrap import wrap
 
-    from fastsim.cli.tables import WIDTH
+    from fastsim.cli.tables import width as line_width
 
     lines = []
     cut = not whole and len(story.events) > FIRST_EVENTS + LAST_EVENTS + 1
@@ -95,7 +95,7 @@ def _event_lines(story: "Story", whole: bool) -> list[str]:
                 left_out = len(story.events) - FIRST_EVENTS - LAST_EVENTS
                 lines.append(f"{'...':>11}  {left_out:,} more events: --all shows them")
             continue
-        first, *others = wrap(text, WIDTH - 13, break_on_hyphens=False)
+        first, *others = wrap(text, max(12, line_width() - 13), break_on_hyphens=False)
         lines.append(f"{at_us / 1e6:>11.3f}  {first}")
         lines += [f"{'':13}{line}" for line in others]
     return lines

@@ -1,17 +1,19 @@
 """`--model M --gpu G`: the KV pool and the step times that data sheets give, as settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from fastsim.analysis.recommend.flags import deployment_flags, serve_command, serve_flags
 from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
-from fastsim.cli.spec import keys_given, read_base
+from fastsim.cli.spec import read_base
 from fastsim.cli.tables import wrapped
 from fastsim.config import KEYS, Config
 from fastsim.config.spec import parse_value
+from fastsim.engines import engine_of
 from fastsim.errors import InputError
 from fastsim.presets import Deployment, Estimate, estimate_of
 
@@ -28,7 +30,6 @@ def preset_settings(
     *,
     tensor_parallel: int | None = None,
     gpu_memory_utilization: float | None = None,
-    vllm_version: str | None = None,
 ) -> list[str]:
     """Settings for `--set`, those first that a model on a GPU gives; what `--set` says itself is left out.
 
@@ -45,24 +46,31 @@ def preset_settings(
         return list(sets)
     base = read_base(source, sets)
     check_no_preset(base)
-    hardware = Hardware.deployed(*given, base.engine.block_size, overrides).with_defaults(vllm_version)
-    defaults = hardware.defaults(vllm_version)
-    known = keys_given(source, sets)
-    standing = {key: value for key, value in defaults.settings().items() if key not in known}
-    sets = [*(f"{key}={value}" for key, value in standing.items()), *sets]
-    engine = read_base(source, sets).engine
-    found = hardware.estimate(engine.max_num_seqs, engine.max_num_batched_tokens)
+    engine = base.engine
+    hardware = Hardware.deployed(*given, engine.block_size, overrides, engine.name)
+    numbers = engine.max_num_seqs, engine.max_num_batched_tokens
+    found = hardware.estimate(*numbers)
     said = {text.partition("=")[0].strip() for text in sets}
-    settings = {key: value for key, value in found.settings().items() if key not in said}
+    taken = hardware.server_settings(*numbers)
+    settings = {key: value for key, value in (hardware.settings(*numbers) | taken).items() if key not in said}
     print_assumptions(found, f"{model} on {gpu}")
     shown = ", ".join(f"{name} {getattr(engine, name):,}" for name in GIVEN_BY_KEYS)
-    whose = (
-        f"; of these {', '.join(key.removeprefix('engine.') for key in standing)}: {defaults.source}"
-        if standing
-        else ""
-    )
-    typer.echo(wrapped(f"  - {shown}: engine.* (--set){whose}", 4), err=True)
+    typer.echo(wrapped(f"  - {shown}: engine.* (--set)", 4), err=True)
+    if taken:
+        print_server(hardware, {key: value for key, value in settings.items() if key in taken})
     return [*(f"{key}={value}" for key, value in settings.items() if key in KEYS), *sets]
+
+
+def print_server(hardware: Hardware, taken: Mapping[str, Any]) -> None:
+    """The command line of an engine's server with what it sets by itself, and what of the time is left out."""
+    flags, _ = serve_flags(taken, hardware.engine)
+    line = [serve_command(hardware.engine), *flags, *deployment_flags(dict(hardware.overrides), hardware.engine)]
+    typer.echo(wrapped(f"  - the server's own choice on this GPU: {' '.join(line)}", 4), err=True)
+    if not engine_of(hardware.engine).context_time:
+        typer.echo(
+            wrapped(f"  - b3, reading the KV cache, is left out: {hardware.engine} has no step time by context", 4),
+            err=True,
+        )
 
 
 def overrides_of(

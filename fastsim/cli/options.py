@@ -27,6 +27,10 @@ VllmVersion = Annotated[
     str | None,
     typer.Option("--vllm-version", metavar="X.Y.Z", help="Rules and defaults of this vLLM: sets engine.name."),
 ]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="Scheduler: sets engine.name; sglang stands for sglang-0.5.23."),
+]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A sweep's folder.")]
 Source = Annotated[
     Path | None,
@@ -91,3 +95,28 @@ def with_version(sets: list[str] | None, version: str | None) -> list[str]:
         raise InputError(f"--vllm-version {version} with --set engine.name={engine}, but one of them was expected")
     settings = {key: str(value).lower() for key, value in release.items() if key not in said}
     return [*(f"{key}={value}" for key, value in settings.items()), *(sets or [])]
+
+
+def with_engine(sets: list[str], engine: str | None) -> list[str]:
+    """Settings for `--set`, the engine first: one of the values of `engine.name`, or the folder of an engine's kernels.
+
+    Raises
+    ------
+    InputError
+        When there is no such engine, or `--set` names another.
+    """
+    if engine is None:
+        return sets
+    from fastsim.config.spec import parse_value
+    from fastsim.engines import engines
+    from fastsim.errors import InputError, suggestion
+
+    short = {each.folder: each.names[0] for each in engines()}
+    known = {name: name for each in engines() for name in each.names} | short
+    if engine not in known:
+        raise InputError(f"--engine {engine}: no such engine{suggestion(engine, list(known))}")
+    for text in sets:
+        key, _, value = text.partition("=")
+        if key.strip() == "engine.name" and parse_value(value) != known[engine]:
+            raise InputError(f"--engine {engine} with --set {text}, but one of them was expected")
+    return [f"engine.name={known[engine]}", *(text for text in sets if text.partition("=")[0].strip() != "engine.name")]

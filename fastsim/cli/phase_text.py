@@ -71,14 +71,14 @@ def _letter(found: PhaseMap, code: int) -> str:
 def _drawn(found: PhaseMap) -> str:
     """The map, y upwards. Where it is larger than the page, several cells share a letter: what most of them are."""
     from fastsim.cli.compare import cut
-    from fastsim.cli.tables import WIDTH
+    from fastsim.cli.tables import width as line_width
 
     rows, columns = found.labels.shape
     tall, wide = -(-rows // ROWS), -(-columns // COLUMNS)
     starts = list(range(0, rows, tall))
     names = {start: _value(found.y.values[start]) for start in starts}
     width = max(map(len, names.values()))
-    lines = [cut(found.y.name, WIDTH)]
+    lines = [cut(found.y.name, line_width())]
     for place, start in reversed(list(enumerate(starts))):
         letters = [
             _block(found, slice(start, start + tall), slice(column, column + wide))
@@ -90,7 +90,7 @@ def _drawn(found: PhaseMap) -> str:
     lines.append(" " * width + " +" + "-" * across)
     left, right = _value(found.x.values[0]), _value(found.x.values[-1])
     lines.append(" " * (width + 2) + left + right.rjust(max(across - len(left), len(right) + 1)))
-    lines.append(" " * (width + 2) + cut(found.x.name, WIDTH - width - 2).center(across).rstrip())
+    lines.append(" " * (width + 2) + cut(found.x.name, max(8, line_width() - width - 2)).center(across).rstrip())
     return "\n".join(lines)
 
 

@@ -5,6 +5,8 @@ import time
 
 import typer
 
+from fastsim.cli.streams import plain
+from fastsim.errors import printable
 from fastsim.runner import Progress
 
 LINE_EVERY_S = 60.0
@@ -91,7 +93,7 @@ class Bar:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rest]}"),
-            console=Console(stderr=True),
+            console=Console(file=plain(sys.stderr)),
         )
         self.task = self.bar.add_task("sweep", total=None, rest="starting workers")
 
@@ -117,7 +119,7 @@ class Bar:
 
     def note(self, text: str) -> None:
         """Say it above the bar."""
-        self.bar.console.print(text, highlight=False, markup=False)
+        self.bar.console.print(printable(text), highlight=False, markup=False)
 
     def close(self) -> None:
         """Leave the bar as it is."""

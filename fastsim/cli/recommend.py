@@ -28,6 +28,7 @@ def command(
     gpu_memory_utilization: options.Utilization = None,
     assume: options.Assume = None,
     vllm_version: options.VllmVersion = None,
+    engine: options.EngineName = None,
     trace: options.Trace = None,
     rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Poisson arrivals per second.")] = None,
     concurrency: Annotated[
@@ -85,12 +86,11 @@ def command(
     settings |= load_settings(rate, prompt, output, trace=trace is not None, concurrency=concurrency, preset=model)
     found = recommend(
         source,
-        merged(options.with_version(sets, vllm_version), settings),
+        merged(options.with_engine(options.with_version(sets, vllm_version), engine), settings),
         axes or [],
         model=model,
         gpu=gpu,
         assume=overrides_of(model, gpu, assume or [], tensor_parallel, gpu_memory_utilization),
-        vllm_version=vllm_version,
         percentile=percentile,
         seeds=seeds,
         with_max_rate=with_max_rate,

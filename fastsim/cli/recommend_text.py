@@ -4,7 +4,8 @@ import math
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from fastsim.cli.tables import WIDTH, counted, number, table, wrapped
+from fastsim.cli.tables import counted, number, table, wrapped
+from fastsim.cli.tables import width as line_width
 
 if TYPE_CHECKING:
     from fastsim.analysis.recommend.answer import Recommendation
@@ -53,9 +54,6 @@ def _answer(found: "Recommendation") -> str:
             f"No setting meets {slo}; nearest is {numbers}: {best.outlook.means['goodput_share']:.1%} of the requests "
             f"are within it, {worst.name.upper()} p{worst.percentile} {reached}."
         )
-    elif found.leave_alone:
-        slo_met = f" and meets {slo}" if found.terms else ""
-        first = f"Leave it alone: {numbers} is as good as anything tried{slo_met}."
     elif not found.terms:
         first = f"Set {numbers}: the most requests per second (no SLO was given)."
     else:
@@ -64,10 +62,10 @@ def _answer(found: "Recommendation") -> str:
     goodput = _interval(_goodput(best.outlook))
     offered = found.traffic.rate_per_s
     against = f" of {number(offered)} offered" if offered is not None else ""
-    lines = [wrapped(first), _command(found.flags)]
-    _, remedies = serve_flags(best.settings)
+    lines = [wrapped(first), _command(found.command)]
+    _, remedies = serve_flags(best.settings, best.config.engine.name)
     if remedies:
-        lines.append(wrapped(f"  which vLLM has no flag for here: {', '.join(remedies)}"))
+        lines.append(wrapped(f"  which the server has no flag for here: {', '.join(remedies)}"))
     what = "goodput" if found.terms else "throughput"
     tokens_per_s = number(best.outlook.means["output_throughput_tok_per_s"])
     lines.append(wrapped(f"  {what} {goodput} requests/s{against}, {tokens_per_s} output tokens/s", 4))
@@ -76,9 +74,9 @@ def _answer(found: "Recommendation") -> str:
     return "\n".join(lines)
 
 
-def _command(flags: str) -> str:
+def _command(command: str) -> str:
     """The command line, continued as a shell does where it is too long."""
-    lines = wrap(f"vllm serve MODEL {flags}", WIDTH - 6, break_on_hyphens=False)
+    lines = wrap(command, line_width() - 6, break_on_hyphens=False)
     return "  " + " \\\n    ".join(lines)
 
 
@@ -195,9 +193,11 @@ def _beside(found: "Recommendation") -> str:
 
 def _kv_safe(found: "Recommendation") -> str:
     safe = found.kv_safe_num_seqs
-    text = f"KV-safe: {safe} requests of mean length fit at full decode"
+    if safe < 1:
+        return "KV-safe: not even one of the longest requests is sure of its memory."
+    text = f"KV-safe: up to max_num_seqs {safe} no request can ever be preempted"
     if found.best.numbers[0] <= safe:
-        return f"{text}, more than may run."
+        return f"{text}, so here none is."
     if found.kv_safe is None:
         return f"{text}."
     gain = found.best.gain_over(found.kv_safe)

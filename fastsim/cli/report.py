@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from fastsim.analysis.report.question import Question
 
-INSTALL = 'pip install "fastsim-llm[plot]"'
-
 
 def price(text: str | float) -> float:
     """A price above 0, or an error that names what was given."""
@@ -56,7 +54,9 @@ def command(
     setting in a table with a search, and where the rows come from. The page can be read on a phone, in the dark, on
     paper, by keyboard and without seeing colours.
     """
-    _need_plot()
+    from fastsim.errors import need
+
+    need("fastsim report", "altair", "vl_convert")
     from fastsim.analysis.report.figures import answered
     from fastsim.analysis.report.page import page as page_of
     from fastsim.analysis.report.page import provenance
@@ -85,16 +85,6 @@ def command(
     for line in written:
         typer.echo(line)
     return 0
-
-
-def _need_plot() -> None:
-    from importlib.util import find_spec
-
-    from fastsim.errors import InputError
-
-    missing = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
-    if missing:
-        raise InputError(f"fastsim report: {' and '.join(missing)} is not installed, but charts need it: {INSTALL}")
 
 
 def _write(path: Path, data: bytes, option: str) -> str:

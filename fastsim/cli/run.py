@@ -24,6 +24,7 @@ def command(
     gpu_memory_utilization: options.Utilization = None,
     assume: options.Assume = None,
     vllm_version: options.VllmVersion = None,
+    engine: options.EngineName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every metric as one JSON object.")] = False,
     requests: Annotated[
         Path | None, typer.Option("--requests", metavar="OUT.parquet", help="Store what became of each request.")
@@ -61,7 +62,7 @@ def command(
     started = time.perf_counter()
     if repeat < 1:
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
-    settings = options.with_trace(options.with_version(sets, vllm_version), trace)
+    settings = options.with_trace(options.with_engine(options.with_version(sets, vllm_version), engine), trace)
     settings = preset_settings(
         source,
         settings,
@@ -70,7 +71,6 @@ def command(
         assume or [],
         tensor_parallel=tensor_parallel,
         gpu_memory_utilization=gpu_memory_utilization,
-        vllm_version=vllm_version,
     )
     config = choose_config(source, config_id, settings)
     print_preset(config)

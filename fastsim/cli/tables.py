@@ -1,22 +1,29 @@
-"""Numbers and tables for people: plain text that fits 80 columns."""
+"""Numbers and tables for people: plain text that fits the terminal, or 80 columns."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from shutil import get_terminal_size
 from textwrap import fill, wrap
 from typing import Any
 
 from fastsim.analysis.numbers import number as number
 
-WIDTH = 80
+WIDTH, LEAST_WIDTH = 80, 20
+"""Lines are at most so long, and at least where COLUMNS or the terminal ask for less."""
 GAP = "  "
-KEYS_WIDTH = 56
-"""Wider keys are not repeated."""
+KEYS_SHARE = 0.7
+"""Keys that take more of the width are not repeated."""
 
 _TITLE_LIMITS = (80, 24, 18, 14, 12, 10, 8)
 _CELL_LIMITS = (80, 32, 24, 18, 14)
 _SPLIT_CELLS = 24
 _ROW = ["row"]
+
+
+def width() -> int:
+    """How long a line may be: as wide as COLUMNS or the terminal says, from 20 to 80; elsewhere 80."""
+    return min(WIDTH, max(LEAST_WIDTH, get_terminal_size((WIDTH, 24)).columns))
 
 
 def counted(count: int, what: str) -> str:
@@ -25,16 +32,16 @@ def counted(count: int, what: str) -> str:
 
 
 def wrapped(text: str, indent: int = 2) -> str:
-    """A sentence in lines of at most 80 characters, all but the first indented."""
-    return fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
+    """A sentence in lines of at most `width()` characters, all but the first indented."""
+    return fill(text, width(), subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], left: int | Sequence[int] = 1, keys: int = 1) -> str:
     """Columns aligned by spaces: the first `left`, or those numbered, to the left, the others to the right.
 
-    It is at most 80 columns wide: headers are broken at underscores and dots, then texts at spaces; what is still too
-    wide goes on in a further table below, which repeats the first `keys` columns or, where these are too many, the
-    number of the row.
+    It is at most `width()` columns wide: headers are broken at underscores and dots, then texts at spaces; what is
+    still too wide goes on in a further table below, which repeats the first `keys` columns or, where these are too
+    many, the number of the row.
     """
     to_left = range(left) if isinstance(left, int) else left
     texts = [[value if isinstance(value, str) else number(value) for value in row] for row in rows]
@@ -42,7 +49,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], left: int | Sequ
     for limit in _CELL_LIMITS:
         for titles in _TITLE_LIMITS:
             narrow = [column.within(titles, limit) for column in columns]
-            if _width(narrow) <= WIDTH:
+            if _width(narrow) <= width():
                 return _drawn(narrow)
     choices = (
         list(_parts([column.within(titles, _SPLIT_CELLS) for column in columns], keys)) for titles in _TITLE_LIMITS
@@ -83,14 +90,14 @@ def _width(columns: Sequence[_Column]) -> int:
 def _parts(columns: Sequence[_Column], keys: int) -> Iterator[list[_Column]]:
     """Tables that fit, of all columns in their order, each after the keys."""
     repeated, rest = columns[:keys], columns[keys:]
-    if _width(repeated) > KEYS_WIDTH or any(_width([*repeated, column]) > WIDTH for column in rest):
+    if _width(repeated) > KEYS_SHARE * width() or any(_width([*repeated, column]) > width() for column in rest):
         count = len(columns[0].cells)
         repeated, rest = [_Column(_ROW, [[f"{row + 1:,}"] for row in range(count)], to_left=False)], columns
     part = list(repeated)
     for column in rest:
-        room = WIDTH - _width(repeated) - len(GAP)
+        room = width() - _width(repeated) - len(GAP)
         fitting = column if column.width <= room else _Column(*_cut(column, room), column.to_left)
-        if _width([*part, fitting]) > WIDTH:
+        if _width([*part, fitting]) > width():
             yield part
             part = list(repeated)
         part.append(fitting)

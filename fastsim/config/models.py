@@ -1,4 +1,4 @@
-"""The whole configuration: engine, latency, workload, run, metrics, slo."""
+"""The whole configuration: engine, latency, spec, workload, run, metrics, slo."""
 
 from typing import Annotated, Any
 
@@ -6,6 +6,7 @@ from pydantic import Field
 
 from fastsim.config.classes import part_of
 from fastsim.config.engine import EngineConfig, LatencyConfig
+from fastsim.config.speculation import SpecConfig
 from fastsim.config.workload import WorkloadConfig
 from fastsim.model import Duration, Model, Pause, type_integer
 
@@ -47,6 +48,7 @@ class Config(Model):
 
     engine: EngineConfig = EngineConfig()
     latency: LatencyConfig = LatencyConfig()
+    spec: SpecConfig = SpecConfig()
     workload: WorkloadConfig = WorkloadConfig()
     run: RunConfig = RunConfig()
     metrics: MetricsConfig = MetricsConfig()

@@ -1,5 +1,6 @@
 """Reading a spec: TOML files that extend one another, and `--set key=value`, as layers of validated settings."""
 
+import os
 import re
 import stat
 import tomllib
@@ -148,6 +149,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     InputError
         When the file cannot be read, is not UTF-8, is larger than 4 MiB or is not TOML.
     """
+    if not (_may_be_file(path) or path.is_dir() or _is_at_hand(path)):
+        raise InputError(f"{printable(str(path))}: not a regular file, but a TOML file was expected")
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SPEC_BYTES + 1)
@@ -197,6 +200,14 @@ def _may_be_file(path: Path) -> bool:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
         return True
+
+
+def _is_at_hand(path: Path) -> bool:
+    """Whether a path is a pipe that the shell has already connected, as /dev/stdin or <(...), or /dev/null."""
+    if str(path) == os.devnull:
+        return True
+    given = str(path.absolute()).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
+    return given and stat.S_ISFIFO(path.stat().st_mode)
 
 
 def _layer(table: Mapping[str, Any], source: str, folder: Path) -> Layer:

@@ -3,9 +3,9 @@
 An engine's `knobs.py` holds its pydantic class and one `ENGINE = Engine(...)`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -49,6 +49,31 @@ class Policy:
     what: str
     origin: str
     knobs: tuple[str, ...]
+
+
+class Server(NamedTuple):
+    """How a server with this engine is started, and what it takes from the GPU where nothing is said.
+
+    Attributes
+    ----------
+    command
+        What starts it, up to its flags.
+    flags, switches
+        Flag of a key, with its value behind; flag of a key that is on.
+    deployment
+        Flags of `tensor_parallel`, `gpu_memory_utilization`, and of a KV cache in fp8 (`fp8`, with its value).
+    of_gpu
+        `of_gpu(bytes of a GPU, GPUs)`: settings, and fields of `Deployment`: what becomes KV pool.
+    of_pool
+        `of_pool(tokens of the KV pool, max_model_len)`: settings.
+    """
+
+    command: str
+    flags: Mapping[str, str]
+    switches: Mapping[str, str]
+    deployment: Mapping[str, str]
+    of_gpu: Callable[[float, int], tuple[dict[str, Any], dict[str, Any]]]
+    of_pool: Callable[[int, int], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +121,8 @@ class Engine:
         Whether its knobs are flags of a server that can be recommended.
     has_prefix_trees
         Whether prefixes may extend one another, as those of conversations do.
+    server
+        How it is served, where that differs from `vllm serve`.
     live
         The installed package it can be compared with (`fastsim verify --against`).
     """
@@ -123,6 +150,7 @@ class Engine:
     has_averages: bool = False
     has_flags: bool = False
     has_prefix_trees: bool = False
+    server: Server | None = None
     live: str | None = None
 
     @property

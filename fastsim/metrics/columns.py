@@ -23,7 +23,7 @@ Kind = Literal["float", "int", "bool", "code"]
 STATUSES = ("ok", "max_steps", "error", "refused")
 DID_NOT_RUN = ("error", "refused")
 """Statuses of rows in which all else is null: it failed; or vLLM refuses the setting at its start."""
-STOPS = ("drained", "horizon", "max_steps", "livelock")
+STOPS = ("drained", "horizon", "max_steps", "livelock", "out_of_memory")
 VERDICTS = ("unservable", "livelock", "starved", "thrash", "overloaded", "ok")
 LIVELOCK_KINDS = ("none", "repeated_state", "no_progress")
 

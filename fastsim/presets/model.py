@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fastsim.errors import InputError, suggestion
+from fastsim.errors import InputError, check_regular, suggestion
 
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.52}
 """Bytes of a value; 4-bit weights with a 16-bit scale and a 4-bit zero for each group of 128 take 4.16 bits."""
@@ -158,6 +158,7 @@ def load_model(name: str | Path) -> Model:
     if path.is_dir():
         path = path / "config.json"
     if path.suffix == ".json" or path.exists():
+        check_regular(path, "a model's config.json")
         try:
             content = path.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:

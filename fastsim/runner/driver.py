@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Protocol
 
-from fastsim.errors import InputError, WorkError
+from fastsim.errors import InputError, WorkError, need
 from fastsim.grid import Grid, Part
 from fastsim.runner.cores import available_cores
 from fastsim.runner.deaths import Deaths
@@ -121,8 +120,7 @@ def check_backend(backend: str) -> None:
         return
     if backend != "ray":
         raise InputError(f"--backend {backend}, but local or ray was expected")
-    if find_spec("ray") is None:
-        raise InputError("--backend ray needs Ray, which is not installed: pip install 'fastsim-llm[ray]'")
+    need("--backend ray", "ray")
 
 
 class Workers(Protocol):

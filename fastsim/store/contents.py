@@ -138,8 +138,10 @@ def read_contents(folder: Path) -> Contents:
     Raises
     ------
     InputError
-        When another version of fastsim wrote it in a format that this one does not read.
+        When it is no folder, or another version of fastsim wrote it in a format that this one does not read.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: not a folder, but a sweep's folder was expected")
     manifest = read_manifest(folder)
     records = sorted(known_parts(folder).values(), key=lambda record: record.part)
     with ThreadPoolExecutor(READERS) as readers:

@@ -90,5 +90,6 @@ def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]", asked: As
             else:
                 asked.share = message
     except (EOFError, OSError):
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where it was closed before Python began
+            sys.stdout.flush()
         os._exit(0)

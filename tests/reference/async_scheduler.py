@@ -56,6 +56,8 @@ class AsyncScheduler(Scheduler):
             if is_stale:
                 request.stale -= n
             if request not in batch.sampling:
+                if not is_stale:
+                    self.note_computed(request)
                 continue
             if is_stale and self.config.preemption_mode == "restart":
                 self.totals["discarded_tokens"] += 1
@@ -67,6 +69,7 @@ class AsyncScheduler(Scheduler):
                 request.num_computed -= drafts - accepted + (accepted + 1 - delivered)
                 request.placeholders -= drafts + 1
                 self.kv.hash_blocks(request, request.num_computed - request.inflight)
+                self.note_computed(request)
             if request.is_complete(self.config.max_model_len):
                 self.finish(request, now)
                 finished.append(request)

@@ -458,10 +458,12 @@ class Scheduler:
             else:
                 batch.prefill_tokens += n
                 batch.prefill_pairs_doubled += sum(2 * before + 1 for before in range(computed, computed + n))
-            self.totals["recomputed_tokens"] += max(0, min(computed + n, request.most_computed) - computed)
+            known = computed + n - batch.drafts.get(request, 0)
+            self.totals["recomputed_tokens"] += max(0, min(known, request.most_computed) - computed)
             request.scheduled_tokens += n
             request.num_computed = computed + n
-            request.most_computed = max(request.most_computed, request.num_computed)
+            if self.speculation.k == 0:
+                request.most_computed = max(request.most_computed, request.num_computed)
             request.mid_prefill = request.num_computed < length
             if not request.mid_prefill:
                 batch.sampling.add(request)
@@ -477,12 +479,15 @@ class Scheduler:
         """Hand out the tokens of each request that sampled; free and return the finished ones, in scheduled order."""
         finished: list[RequestState] = []
         for request in batch.scheduled:
-            if request in batch.sampling:
+            if request not in batch.sampling:
+                self.note_computed(request)
+            else:
                 drafts = batch.drafts.get(request, 0)
                 accepted = self.verify_drafts(batch, request, drafts)
                 delivered = self.deliver(request, accepted + 1, now)
                 request.num_computed -= drafts - accepted + (accepted + 1 - delivered)
                 self.kv.hash_blocks(request, request.num_computed)
+                self.note_computed(request)
                 if request.is_complete(self.config.max_model_len):
                     self.finish(request, now)
                     finished.append(request)
@@ -506,6 +511,11 @@ class Scheduler:
         self.totals["drafts"] += drafts
         self.totals["accepted"] += accepted
         return accepted
+
+    def note_computed(self, request: RequestState) -> None:
+        """With drafts, what counts as computed is known when they have been verified."""
+        if self.speculation.k:
+            request.most_computed = max(request.most_computed, request.num_computed - self.in_flight(request))
 
     def deliver(self, request: RequestState, tokens: int, now: int) -> int:
         """Hand out `tokens`, or as many as complete the request: how many that were."""

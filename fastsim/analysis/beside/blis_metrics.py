@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastsim.errors import InputError
+from fastsim.errors import InputError, check_regular
 
 _LATENCY_PARTS = ("mean", "p90", "p95", "p99")
 COLUMN_OF: Mapping[str, str] = {
@@ -61,7 +61,7 @@ class Beside:
 def is_blis_metrics(path: Path) -> bool:
     """Whether a file is BLIS's metrics object, or what BLIS printed."""
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else ""
     except OSError:
         return False
     return _PRINTED.search(text) is not None or ('"responses_per_sec"' in text and '"preemption_count"' in text)
@@ -75,6 +75,7 @@ def read_blis_metrics(path: Path) -> dict[str, float]:
     InputError
         When the file cannot be read or holds no such object.
     """
+    check_regular(path, "BLIS's metrics")
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:

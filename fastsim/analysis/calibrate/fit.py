@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fastsim.analysis.calibrate.prior import BLOCKS, COEFFICIENTS, FRONTEND, Prior
 from fastsim.analysis.calibrate.run import MeasuredRun
-from fastsim.errors import InputError
+from fastsim.errors import need
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
 from fastsim.records import record_of
 from fastsim.simulation import Session
@@ -186,6 +186,7 @@ class Objective(Protocol):
 
 def descend(loss: Objective, start: Floats, evaluations: int) -> Floats:
     """Gauss-Newton steps with wide differences, which see past the steps of the loss: fast, not exact."""
+    need("calibration", "scipy")
     from scipy.optimize import least_squares
 
     low, high = start - 4.0, start + 4.0
@@ -197,12 +198,9 @@ def minimise(
     loss: Callable[[Floats], float], start: Floats, evaluations: int, step: float = 0.2
 ) -> tuple[Floats, float]:
     """Nelder-Mead from a start: the loss has steps where the order of requests changes, so it has no useful slope."""
-    try:
-        from scipy.optimize import minimize
-    except ImportError:
-        raise InputError(
-            "calibration needs scipy, but it is not installed: pip install 'fastsim-llm[calibrate]'"
-        ) from None
+    need("calibration", "scipy")
+    from scipy.optimize import minimize
+
     simplex = start + np.vstack([np.zeros(len(start)), step * np.eye(len(start))])
     options = {"maxfev": evaluations, "xatol": 1e-3, "fatol": 1e-8, "initial_simplex": simplex}
     found = minimize(loss, start, method="Nelder-Mead", options=options)

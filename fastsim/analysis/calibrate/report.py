@@ -9,7 +9,7 @@ import numpy as np
 from fastsim.analysis.calibrate.aggregate import AggregateCalibration
 from fastsim.analysis.calibrate.calibrate import Calibration, ErrorTable
 from fastsim.config import Config
-from fastsim.errors import InputError
+from fastsim.errors import InputError, need
 from fastsim.model import printable, shown
 
 if TYPE_CHECKING:
@@ -134,10 +134,9 @@ def chart(calibration: Calibration) -> Any:
     InputError
         When altair is not installed.
     """
-    try:
-        import altair as alt
-    except ImportError:
-        raise InputError("a chart needs altair, but it is not installed: pip install 'fastsim-llm[plot]'") from None
+    need("a chart", "altair")
+    import altair as alt
+
     frame = requests_table(calibration)
     panels = []
     for name, title in METRICS.items():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.analysis.cost import COST, THROUGHPUT, Price
-from fastsim.analysis.recommend.flags import deployment_flags, serve_flags
+from fastsim.analysis.recommend.flags import deployment_flags, serve_command, serve_flags
 from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.analysis.recommend.rate import MaxRate, Replicas
 from fastsim.analysis.recommend.slo import Interval, Outlook, Term
@@ -53,12 +53,10 @@ class Recommendation:
     terms
         Of the SLO; none: the most requests per second.
     runner_up, current, kv_safe
-        The next best; the spec's own setting (or vLLM's default), which may be the best itself; the KV-safe one.
+        The next best; the spec's own setting, which may be the best itself; the most requests that can never preempt.
         None: there is none, or no server starts with it.
     kv_safe_num_seqs
-        The KV-safe number: usable blocks over the blocks of a request of mean lengths at full decode.
-    leave_alone
-        Whether the best is what stands already, because nothing is shown to be better.
+        That most.
     risks
         Name and outlook of the best under other loads.
     alternatives, reliefs
@@ -93,7 +91,6 @@ class Recommendation:
     notes: tuple[str, ...] = field(default=())
     hardware: Hardware | None = None
     deployment: Mapping[str, Any] = field(default_factory=dict)
-    leave_alone: bool = False
 
     @property
     def meets(self) -> bool:
@@ -102,10 +99,16 @@ class Recommendation:
 
     @property
     def flags(self) -> str:
-        """The command line's flags for `vllm serve`."""
+        """The command line's flags for the engine's server."""
         seqs, tokens = self.best.numbers
-        flags, _ = serve_flags({SEQS: seqs, TOKENS: tokens} | self.best.settings)
-        return " ".join([*flags, *deployment_flags(self.deployment)])
+        engine = self.best.config.engine.name
+        flags, _ = serve_flags({SEQS: seqs, TOKENS: tokens} | self.best.settings, engine)
+        return " ".join([*flags, *deployment_flags(self.deployment, engine)])
+
+    @property
+    def command(self) -> str:
+        """The whole command line of the engine's server."""
+        return f"{serve_command(self.best.config.engine.name)} {self.flags}"
 
     @property
     def binding(self) -> Relief | None:
@@ -118,10 +121,10 @@ class Recommendation:
         seqs, tokens = self.best.numbers
         out: dict[str, Any] = {
             "meets_slo": self.meets,
-            "leave_alone": self.leave_alone,
             "max_num_seqs": seqs,
             "max_num_batched_tokens": tokens,
-            "vllm_flags": self.flags,
+            "vllm_flags": self.flags if self.command.startswith("vllm ") else None,
+            "command": self.command,
             "deployment": dict(self.deployment),
             "slo": [term.text for term in self.terms],
             "best": self.best.to_json(),

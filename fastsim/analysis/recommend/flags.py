@@ -1,7 +1,13 @@
-"""Settings as flags of `vllm serve`."""
+"""Settings as flags of the server, and the number of requests that can never preempt each other."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
+
+from fastsim.config import Config
+from fastsim.engines import engine_of
+from fastsim.workload import Workload
 
 # vLLM 0.33.0, EngineArgs.add_cli_args
 VALUES = {
@@ -21,29 +27,62 @@ SWITCHES = {
     "engine.scheduler_reserve_full_isl": "--{}scheduler-reserve-full-isl",
 }
 """A flag that is turned off by a `no-` in front."""
+DEPLOYMENT = {
+    "tensor_parallel": "--tensor-parallel-size",
+    "gpu_memory_utilization": "--gpu-memory-utilization",
+    "fp8": "--kv-cache-dtype fp8",
+}
 
 
-def serve_flags(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Flags of `vllm serve` for these settings, and the settings that have none (remedies that vLLM lacks)."""
+def serve_command(engine: str) -> str:
+    """What starts the server of an engine, up to its flags."""
+    server = engine_of(engine).server
+    return "vllm serve MODEL" if server is None else server.command
+
+
+def serve_flags(settings: Mapping[str, Any], engine: str = "vllm-0.33.0") -> tuple[list[str], list[str]]:
+    """Flags of the engine's server for these settings, and the settings that have none (remedies that it lacks)."""
+    server = engine_of(engine).server
+    values = VALUES if server is None else server.flags
+    switches = SWITCHES if server is None else server.switches
     flags, others = [], []
     for key, value in settings.items():
-        if key in VALUES and value is not None:
-            flags += [VALUES[key], str(value)]
-        elif key in SWITCHES:
-            flags.append(SWITCHES[key].format("" if value else "no-"))
+        if key in values and value is not None:
+            flags += [values[key], str(value)]
+        elif key in switches:
+            flag = switches[key].format("" if value else "no-")
+            flags += [flag] if server is None or value else []
         else:
             others.append(f"{key} = {'none' if value is None else value}")
     return flags, others
 
 
-def deployment_flags(deployment: Mapping[str, Any]) -> list[str]:
-    """Flags of `vllm serve` for what of a deployment is not vLLM's default."""
+def deployment_flags(deployment: Mapping[str, Any], engine: str = "vllm-0.33.0") -> list[str]:
+    """Flags of the engine's server for what of a deployment is not its default."""
+    server = engine_of(engine).server
+    names = DEPLOYMENT if server is None else server.deployment
     flags = []
     gpus = deployment.get("tensor_parallel", 1)
     if gpus > 1:
-        flags += ["--tensor-parallel-size", str(gpus)]
-    if "gpu_memory_utilization" in deployment:  # said even where it is the default: that differs between versions
-        flags += ["--gpu-memory-utilization", f"{deployment['gpu_memory_utilization']:g}"]
+        flags += [names["tensor_parallel"], str(gpus)]
+    if "gpu_memory_utilization" in deployment:
+        flags += [names["gpu_memory_utilization"], f"{deployment['gpu_memory_utilization']:g}"]
     if deployment.get("kv_dtype") == "fp8":
-        flags += ["--kv-cache-dtype", "fp8"]
+        flags += names["fp8"].split()
     return flags
+
+
+def kv_safe_num_seqs(config: Config, workloads: Iterable[Workload]) -> int:
+    """The largest max_num_seqs that can never preempt with these requests: that many of the longest fit at once.
+
+    What prompts share is not counted as shared, and a request's last token needs no block.
+    """
+    usable = config.engine.usable_blocks
+    safe: int | None = None
+    for workload in workloads:
+        tokens = workload.prompt_tokens.astype(np.int64) + workload.output_tokens - 1
+        blocks = -(-np.minimum(tokens, config.engine.max_model_len) // config.engine.block_size)
+        longest_first = np.sort(blocks[blocks <= usable])[::-1]
+        fits = int(np.searchsorted(np.cumsum(longest_first), usable, side="right"))
+        safe = fits if safe is None else min(safe, fits)
+    return safe or 0

@@ -1,14 +1,16 @@
 """A model on a GPU as recommendations need it: the KV pool depends on the two numbers that are looked for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from fastsim.config import Config
-from fastsim.engines.vllm.versions import ServerDefaults, server_defaults
+from fastsim.engines import engine_of
 from fastsim.errors import InputError
 from fastsim.presets import Estimate, deployed_on, estimate, load_gpu, load_model
+
+CONTEXT_TIME = "latency.b3_us_per_context_token"
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,13 @@ class Hardware:
     gpu: str
     block_size: int = 16
     overrides: tuple[tuple[str, Any], ...] = ()
+    engine: str = "vllm-0.33.0"
 
     @classmethod
-    def deployed(cls, model: str, gpu: str, block_size: int, overrides: Mapping[str, Any]) -> "Hardware":
-        """A model on a GPU, or on several as `4xh100`.
+    def deployed(
+        cls, model: str, gpu: str, block_size: int, overrides: Mapping[str, Any], engine: str = "vllm-0.33.0"
+    ) -> "Hardware":
+        """A model on a GPU, or on several as `4xh100`, served by an engine with what its server takes by itself.
 
         Raises
         ------
@@ -33,19 +38,11 @@ class Hardware:
             When the overrides say another number of GPUs.
         """
         gpu, known = deployed_on(gpu, overrides)
-        return cls(model, gpu, block_size, tuple(sorted(known.items())))
-
-    def defaults(self, vllm_version: str | None) -> ServerDefaults:
-        """What a vLLM server of that version (None: the newest known) sets on this GPU when nobody says otherwise."""
-        _, gpu = _loaded(self.model, self.gpu)
-        return server_defaults(vllm_version, self.gpu, gpu.memory_bytes)
-
-    def with_defaults(self, vllm_version: str | None) -> "Hardware":
-        """The same with the share of memory that the version takes, where none is given."""
-        if "gpu_memory_utilization" in dict(self.overrides):
-            return self
-        share = self.defaults(vllm_version).gpu_memory_utilization
-        return replace(self, overrides=tuple(sorted({**dict(self.overrides), "gpu_memory_utilization": share}.items())))
+        server = engine_of(engine).server
+        if server is not None:
+            _, taken = server.of_gpu(load_gpu(gpu).memory_bytes, known.get("tensor_parallel", 1))
+            known = {**taken, **known}
+        return cls(model, gpu, block_size, tuple(sorted(known.items())), engine)
 
     def estimate(self, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
         """What the data sheets give for these two numbers, and everything that is assumed."""
@@ -58,8 +55,21 @@ class Hardware:
         return f"{self.model} on {f'{count} x ' if count > 1 else ''}{self.gpu}"
 
     def settings(self, max_num_seqs: int, max_num_batched_tokens: int) -> dict[str, Any]:
-        """Pool, longest request and step times that the data sheets give."""
-        return self.estimate(max_num_seqs, max_num_batched_tokens).settings()
+        """Pool, longest request and step times that the data sheets give, as far as the engine knows them."""
+        settings = self.estimate(max_num_seqs, max_num_batched_tokens).settings()
+        if not engine_of(self.engine).context_time:
+            del settings[CONTEXT_TIME]
+        return settings
+
+    def server_settings(self, max_num_seqs: int, max_num_batched_tokens: int) -> dict[str, Any]:
+        """What the engine's server sets by itself on this GPU and with this pool; nothing for `vllm serve`."""
+        server = engine_of(self.engine).server
+        if server is None:
+            return {}
+        found = self.estimate(max_num_seqs, max_num_batched_tokens)
+        gpus = dict(self.overrides).get("tensor_parallel", 1)
+        settings, _ = server.of_gpu(load_gpu(self.gpu).memory_bytes, gpus)
+        return settings | server.of_pool(found.num_gpu_blocks * self.block_size, found.max_model_len)
 
     def blocks(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
         """KV blocks left beside the activations of such steps.

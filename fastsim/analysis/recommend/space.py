@@ -118,10 +118,10 @@ def space_of(spec: Spec, axis_options: Sequence[str] = (), hardware: Hardware | 
     Raises
     ------
     InputError
-        When the engine is not vLLM's, or an `--axis` is over anything but the engine.
+        When the engine has no flags, or an `--axis` is over anything but the engine.
     """
     base = spec.base
-    check_ability(base.engine.name, "has_flags", "a recommendation is made of the flags of vllm serve")
+    check_ability(base.engine.name, "has_flags", "a recommendation is made of the flags of a server")
     digits = read_sweep(spec, axis_options).digits(base)
     knobs: list[Digit] = []
     left: list[Digit] = []

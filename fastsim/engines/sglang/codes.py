@@ -47,6 +47,9 @@ HORIZON = int(Stop.HORIZON)
 MAX_STEPS = int(Stop.MAX_STEPS)
 LIVELOCK = int(Stop.LIVELOCK)
 OUT_OF_MEMORY = int(Stop.OUT_OF_MEMORY)
+NO_PROGRESS = 2
+"""Kind of livelock: nobody runs, and nobody can ever be admitted."""
+
 MORE_ROOM = -2
 """The run needs more tree nodes, or a longer record, than it was given."""
 

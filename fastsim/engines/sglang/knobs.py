@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fastsim.engines.clock import ENDS, fits, overflow
 from fastsim.engines.declaration import Engine, OwnColumn
+from fastsim.engines.sglang.server import SERVER
 from fastsim.model import Model, Natural, Positive, Share, type_integer
 from fastsim.rule import Derived, Effect, Rule, absent
 
@@ -194,4 +195,6 @@ ENGINE = Engine(
         OwnColumn("sglang_aborted", "count", "requests that ended because they did not fit even alone"),
     ),
     context_time=False,
+    has_flags=True,
+    server=SERVER,
 )

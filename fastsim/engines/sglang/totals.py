@@ -2,7 +2,7 @@
 
 from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER
-from fastsim.engines.sglang.codes import ABORTED, NONE, PENDING
+from fastsim.engines.sglang.codes import ABORTED, LIVELOCK, NO_PROGRESS, NONE, PENDING
 
 
 @helper
@@ -98,6 +98,10 @@ def finish_totals(cfg, st, s, tot, own, stop):
             tot["kv_block_us"] -= beyond_us * b.held_pages[slot]
             tot["running_us"] -= beyond_us * b.seats[slot]
     tot["waiting_peak"] = st["waiting_peak"]
+    if stop == LIVELOCK:
+        tot["livelock_step"] = tot["steps"]
+        tot["livelock_us"] = st["now_us"]
+        tot["livelock_kind"] = NO_PROGRESS
     tot["cap_steps"] = cfg["max_running_requests"] * tot["steps"]
     own["retractions"] = 0
     own["preemptions"] = 0

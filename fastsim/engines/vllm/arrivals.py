@@ -98,6 +98,12 @@ def open_door(s):
     """Deadlines, then those held at the door, then everybody who has arrived by now, by (arrival, index)."""
     if s.cfg["timeout_us"] != NO_LIMIT:
         _abort_expired(s)
+    receive_arrivals(s)
+
+
+@inlined
+def receive_arrivals(s):
+    """Those held at the door, then everybody who has arrived by now."""
     if s.st["unfinished"] == 0:
         forget_door(s)
     s.st["released"] = 0
@@ -121,7 +127,7 @@ def _receive(s, i):
     now_us = s.st["now_us"]
     if s.cfg["timeout_us"] != NO_LIMIT:
         if s.log.arrival_us[i] + s.cfg["timeout_us"] <= now_us:
-            _time_out(s, i)
+            time_out(s, i)
             return
         s.q.received[s.st["received"]] = i
         s.st["received"] += 1
@@ -164,7 +170,7 @@ def _release_held(s):
 
 
 @helper
-def _unhold(s, i):
+def unhold(s, i):
     """Take `i` out of the ring of held requests."""
     size = s.q.held.shape[0]
     place = s.st["held_head"]
@@ -179,7 +185,8 @@ def _unhold(s, i):
 
 
 @helper
-def _time_out(s, i):
+def time_out(s, i):
+    """Request `i` is past its deadline."""
     s.log.status[i] = Status.TIMED_OUT
     s.log.finish_us[i] = s.log.arrival_us[i] + s.cfg["timeout_us"]
     s.tot["timed_out"] += 1
@@ -210,10 +217,10 @@ def _abort_expired(s):
         i = s.q.received[s.st["deadline_cursor"]]
         s.st["deadline_cursor"] += 1
         if s.log.status[i] == Status.HELD:
-            _unhold(s, i)
+            unhold(s, i)
         else:
             abort_request(s, i)
-        _time_out(s, i)
+        time_out(s, i)
 
 
 @helper

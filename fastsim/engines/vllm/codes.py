@@ -143,6 +143,7 @@ _INT_FIELDS = (
     "record",  # write the per-step record
     "window_tokens",  # of sliding-window layers; 0: none
     "table_knots",  # of the table of step times; 0: none
+    "layout",  # of groups and drafts (`fastsim.engines.vllm.groups.layouts`); 0: one full-attention group, no drafts
 )
 
 _FLOAT_FIELDS = (

@@ -6,6 +6,9 @@ import numpy as np
 
 from fastsim.config import Config, EngineConfig, LatencyConfig, RunConfig
 from fastsim.engines.outputs import Stop
+from fastsim.engines.vllm.groups.codes import Kind
+from fastsim.engines.vllm.groups.layout import Group, Layout, Speculation
+from fastsim.engines.vllm.groups.layouts import number_of_layout
 from fastsim.engines.vllm.recorder import STEP_COLUMNS
 from fastsim.engines.vllm.runtime import RUNTIME
 from fastsim.workload import Workload
@@ -20,6 +23,10 @@ REQUEST_COLUMNS = (
     "prefix_hit_tokens",
     "scheduled_tokens",
 )
+DRAFT_COLUMNS = ("verified_drafts", "accepted_drafts")
+"""Columns of a request, where the recording has groups or drafts."""
+HELD_COLUMNS = ("held_blocks", "verified")
+"""Columns of a step, there."""
 ENGINE_KEYS = (
     "block_size",
     "num_gpu_blocks",
@@ -54,6 +61,30 @@ def case_config(case: dict[str, Any]) -> Config:
     )
 
 
+def recorded_layout(recorded: dict[str, Any]) -> Layout:
+    """Groups and speculation of a recorded case; those of before have neither."""
+    specs = recorded.get("kv_cache_groups") or [{"kind": "full", "block_size": recorded["block_size"]}]
+    groups = tuple(
+        Group(
+            Kind[{"none": "STATE", "align": "ALIGNED"}.get(spec.get("mode", ""), spec["kind"].upper())],
+            spec["block_size"],
+            spec.get("window", spec.get("chunk", 0)),
+            spec.get("spec_blocks", 0),
+            spec.get("checkpoint", False),
+        )
+        for spec in specs
+    )
+    speculation = Speculation(
+        method=recorded.get("spec_method"),
+        k=recorded.get("num_speculative_tokens") or 0,
+        lookahead_hashes=recorded.get("spec_lookahead_hashes", True),
+        accept_permille=tuple(recorded.get("spec_accept_permille") or ()),
+        seed=recorded.get("spec_seed", 0),
+        hashed_drafts=recorded.get("spec_draft") == "hashed",
+    )
+    return Layout(groups, recorded.get("prefix_cache_retention_interval", 0), speculation)
+
+
 def case_workload(case: dict[str, Any]) -> Workload:
     """The requests of a recorded case, by their index."""
     columns = np.array(case["requests"], np.int64).reshape(-1, 6).T
@@ -73,12 +104,14 @@ def verify_case(case: dict[str, Any], *, fast_forward: bool = False, record_step
     horizon_us = case["config"]["horizon_us"]
     if horizon_us is not None:
         records["horizon_us"] = horizon_us
+    records["layout"] = number_of_layout(recorded_layout(case["config"]))
     records["detect_livelock"] = 0  # recordings of requests that can never fit go on to their last step
     run = RUNTIME.run(case_workload(case), records, params, fast_forward=fast_forward, record_steps=record_steps)
-    return first_difference(case, run.steps, run.log, run.totals)
+    columns = {name: getattr(run.log, name) for name in REQUEST_COLUMNS}
+    return first_difference(case, run.steps, columns | getattr(run, "by_request", {}), run.totals)
 
 
-def first_difference(case: dict[str, Any], steps: list[Any] | None, log: Any, totals: Any) -> str | None:
+def first_difference(case: dict[str, Any], steps: list[Any] | None, log: dict[str, Any], totals: Any) -> str | None:
     """None when everything that must match does, else the first difference in one line."""
     difference = _step_difference(case, steps) if steps is not None else None
     return difference or _request_difference(case, log) or _total_difference(case, totals)
@@ -93,8 +126,14 @@ def _step_difference(case: dict[str, Any], steps: list[Any]) -> str | None:
         scheduled = expected[1]
         flat = [value for pair in step.scheduled for value in pair]
         got = [step.t_us, flat, step.preempted, step.finished]
-        got += [step.free_mid, step.free_end, step.running, step.waiting, step.start_us, step.end_us]
-        for column, a, b in zip(STEP_COLUMNS, expected, got, strict=False):  # only asynchronous ones have all columns
+        got += [step.free_mid, step.free_end, step.running, step.waiting]
+        columns: tuple[str, ...] = STEP_COLUMNS[:8]
+        if case["engine"].endswith("-async"):
+            columns, got = STEP_COLUMNS, [*got, step.start_us, step.end_us]
+        if len(expected) > len(got):
+            columns += HELD_COLUMNS
+            got += [step.held_blocks, [value for triple in step.verified for value in triple]]
+        for column, a, b in zip(columns, expected, got, strict=True):
             if a != b:
                 return f"step {number}, {column}: expected {a}, got {b}"
     if len(case["steps"]) != len(steps):
@@ -102,10 +141,11 @@ def _step_difference(case: dict[str, Any], steps: list[Any]) -> str | None:
     return None
 
 
-def _request_difference(case: dict[str, Any], log: Any) -> str | None:
+def _request_difference(case: dict[str, Any], log: dict[str, Any]) -> str | None:
+    columns = (*REQUEST_COLUMNS, *(name for name in DRAFT_COLUMNS if name in log))
     for index, row in enumerate(case["requests_out"]):
-        for column, expected in zip(REQUEST_COLUMNS, row, strict=True):
-            got = int(getattr(log, column)[index])
+        for column, expected in zip(columns, row, strict=True):
+            got = int(log[column][index])
             if got != expected:
                 return f"request {index}, {column}: expected {expected}, got {got}"
     return None

@@ -6,18 +6,23 @@ They are the common language: another engine says which of them it reads (`Engin
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fastsim.engines.clock import ENDS, fits, overflow
 from fastsim.engines.declaration import Engine
+from fastsim.engines.vllm.group_rules import GROUP_EFFECTS, GROUP_RULES, SPEC_COLUMNS, SPEC_KEYS
+from fastsim.engines.vllm.group_texts import checked_groups
 from fastsim.engines.vllm.start import START_RULES
-from fastsim.model import Model, Natural, Pause, Positive
+from fastsim.model import Model, Natural, Pause, Positive, a_list
 from fastsim.rule import Derived, Effect, Rule
 
 SYNC, OLD, ASYNC = "vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async"
 NAMES = (SYNC, OLD, ASYNC)
 Victim = Literal["tail", "priority", "least_computed", "most_computed", "least_generated", "most_blocks", "random"]
 QueueOrder = Literal["fcfs", "priority", "sjf", "aging"]
+
+
+Groups = Annotated[tuple[str, ...], a_list, AfterValidator(checked_groups)]
 
 
 class VllmKnobs(Model):
@@ -38,6 +43,12 @@ class VllmKnobs(Model):
     """Most tokens of one request, prompt and output."""
     policy: Literal["fcfs", "priority"] = "fcfs"
     """vLLM's scheduling policy: sets the defaults of `queue_order` and `victim`."""
+    kv_cache_groups: Groups | None = None
+    """KV cache groups in vLLM's order, as in ["sliding:128", "full"]; none: one of full attention."""
+    prefix_cache_retention_interval: Natural | None = 0
+    """Tokens between states that windows and Mamba keep for prefix hits; 0: prompt ends only (vLLM); none: all."""
+    disable_hybrid_kv_cache_manager: bool = False
+    """Keep every layer's whole context: the groups become one of full attention."""
     scheduler_reserve_full_isl: bool | None = None
     """Admit a request only if all its known tokens fit. None: true, but false under vllm-0.16.0."""
     watermark: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
@@ -215,15 +226,17 @@ ENGINE = Engine(
     folder="vllm",
     names=NAMES,
     knobs=VllmKnobs,
+    own_keys=SPEC_KEYS,
     reads=None,
-    rules=RULES,
+    rules=(*RULES, *GROUP_RULES),
     start_rules=START_RULES,
-    effects=EFFECTS,
+    effects=(*EFFECTS, *GROUP_EFFECTS),
     derived=(
         Derived("engine.scheduler_reserve_full_isl", ("engine.name",), lambda name: name != OLD),
         Derived("engine.queue_order", ("engine.policy",), default_queue_order),
         Derived("engine.victim", ("engine.policy",), default_victim),
     ),
+    columns=SPEC_COLUMNS,
     reserved_blocks=1,  # the null block
     ends_at_max_model_len=True,
     records_steps=True,

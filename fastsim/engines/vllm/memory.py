@@ -50,7 +50,7 @@ class Memory(NamedTuple):
     gaps: GapLog
 
 
-def _zeros(fields: type[Any], sizes: dict[str, int], default: int) -> Any:
+def zeros_of(fields: type[Any], sizes: dict[str, int], default: int) -> Any:
     """A NamedTuple of zeroed arrays, dtypes from its annotations."""
     dtypes = _dtypes(fields)  # type: ignore[arg-type]
     return fields(**{name: zeros(sizes.get(name, default), dtypes[name]) for name in fields._fields})
@@ -131,9 +131,9 @@ def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
     return Memory(
         scalars=scalars,
         totals=totals,
-        requests=_zeros(Requests, {}, num_requests),
-        queues=_zeros(Queues, queue_sizes, num_requests),
-        blocks=_zeros(Blocks, block_sizes, nodes),
+        requests=zeros_of(Requests, {}, num_requests),
+        queues=zeros_of(Queues, queue_sizes, num_requests),
+        blocks=zeros_of(Blocks, block_sizes, nodes),
         log=new_request_log(num_requests),
         gaps=new_gap_log(gap_capacity),
     )

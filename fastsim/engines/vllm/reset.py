@@ -26,7 +26,7 @@ def reset(s):
     _reset_requests(s)
     if s.cfg["enable_prefix_caching"]:
         _reset_blocks(s)
-    _reset_arrivals(s)
+    reset_arrivals(s)
     s.st["cap"] = initial_cap(s)
     s.tot["cap_min"] = s.st["cap"]
     outputs = 0
@@ -146,7 +146,8 @@ def _reset_blocks(s):
 
 
 @helper
-def _reset_arrivals(s):
+def reset_arrivals(s):
+    """Who arrives by themselves, and when the first of them does."""
     num_requests = s.wl.order.shape[0]
     s.st["clients"] = s.wl.clients[0]
     if s.st["clients"] == 0:

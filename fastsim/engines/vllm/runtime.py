@@ -13,10 +13,13 @@ from fastsim.engines.contract import Records, Rows, Run, Runtime, Session, plain
 from fastsim.engines.encode import Take
 from fastsim.engines.outputs import RequestLog
 from fastsim.engines.vllm.chunk import run_chunk
+from fastsim.engines.vllm.groups.layouts import PLAIN, layout_numbers
+from fastsim.engines.vllm.groups.special import merged, special_rows, special_run
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, new_recorder, recorded_steps
 from fastsim.engines.vllm.records import config_records
 from fastsim.engines.vllm.state import Workload as WorkloadArrays
+from fastsim.errors import InputError
 from fastsim.metrics import new_rows
 from fastsim.metrics.summary import scratch_size
 from fastsim.workload import Workload
@@ -30,14 +33,29 @@ class VllmRuntime(Runtime):
 
     def config_records(self, take: Take, count: int, params: Records) -> Records:
         """See `fastsim.engines.vllm.records`."""
-        return config_records(take, count)
+        records = config_records(take, count)
+        records["layout"] = layout_numbers(take, count)
+        return records
 
     def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
         """Rows of many configurations over one workload, in the order of `records`."""
-        return VllmSession(workload, records).run(records, params, fast_forward=fast_forward)
+        special = records["layout"] != PLAIN
+        if not special.any():
+            return VllmSession(workload, records).run(records, params, fast_forward=fast_forward)
+        rows = special_rows(workload, records[special], params[special], fast_forward)
+        if special.all():
+            return rows
+        plain = VllmSession(workload, records[~special]).run(
+            records[~special], params[~special], fast_forward=fast_forward
+        )
+        return merged(special, rows, plain)
 
     def session(self, workload: Workload, largest: Records) -> "VllmSession":
         """Memory for runs of any records that need no more of it: no more KV blocks, no larger `max_num_seqs`."""
+        if (largest["layout"] != PLAIN).any():
+            raise InputError(
+                "calibration knows one full-attention group and no drafts (engine.kv_cache_groups, spec.method)"
+            )
         return VllmSession(workload, largest)
 
     def run(
@@ -49,8 +67,10 @@ class VllmRuntime(Runtime):
         fast_forward: bool = True,
         record_steps: bool = False,
         repeat: int = 1,
-    ) -> "VllmRun":
+    ) -> Run:
         """Run the one configuration there is; the recorder grows until the run fits."""
+        if records["layout"][0] != PLAIN:
+            return special_run(workload, records, params, fast_forward, record_steps, repeat)
         arrays = workload_arrays(workload)
         engine = records.copy()
         engine["fast_forward"] = fast_forward

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fastsim.errors import InputError
+from fastsim.errors import InputError, check_regular
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
 """Largest file that is read as one piece (JSON, YAML)."""
@@ -18,6 +18,7 @@ def read_text(path: Path, what: str, limit: int = MAX_DOCUMENT_BYTES) -> str:
     InputError
         When it cannot be read, is larger than `limit` bytes, or is not UTF-8.
     """
+    check_regular(path, what)
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)

@@ -1,0 +1,87 @@
+"""The per-step record: as `fastsim.engines.vllm.recorder`, with blocks by group and drafts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim._jit import helper
+from fastsim.engines.vllm import recorder
+from fastsim.engines.vllm.groups.state import Record
+from fastsim.engines.vllm.recorder import record_update as record_update
+from fastsim.engines.vllm.state import NONE
+
+
+@dataclass(frozen=True)
+class Step(recorder.Step):
+    """A step, and what groups and drafts add.
+
+    `held_blocks` are the blocks in the tables of all running requests after schedule(), by group (each holder of a
+    shared block counts it); `verified` is (request, drafts verified, accepted), in scheduled order.
+    """
+
+    held_blocks: list[int]
+    verified: list[tuple[int, int, int]]
+
+
+def new_record(capacity: int, num_groups: int) -> Record:
+    """Room for `capacity` steps, scheduled entries, preemptions, completions and verifications each."""
+    plain = recorder.new_recorder(capacity)
+    return Record(
+        *plain,
+        np.zeros(capacity * num_groups, np.int32),
+        np.zeros((capacity, 3), np.int32),
+        np.zeros(capacity, np.int32),
+    )
+
+
+def recorded_steps(rec: Record, scalars: npt.NDArray[np.void], num_groups: int) -> list[recorder.Step]:
+    """The record as a list of steps."""
+    plain = recorder.recorded_steps(recorder.Recorder(rec.steps, rec.scheduled, rec.preempted, rec.finished), scalars)
+    verified = list(map(tuple, rec.verified[: int(scalars["rec_verified"])].tolist()))
+    held = rec.held[: len(plain) * num_groups].reshape(len(plain), num_groups).tolist()
+    steps: list[recorder.Step] = []
+    at = 0
+    for step, held_blocks, count in zip(plain, held, rec.steps_verified.tolist(), strict=False):
+        steps.append(Step(**vars(step), held_blocks=held_blocks, verified=verified[at : at + count]))
+        at += count
+    return steps
+
+
+@helper
+def record_has_room(s):
+    """Whether any possible next step fits."""
+    n = s.wl.prompt_tokens.shape[0]
+    return (
+        s.st["rec_steps"] + s.st["in_flight"] < s.rec.steps.shape[0]
+        and s.st["rec_scheduled"] + n <= s.rec.scheduled.shape[0]
+        and s.st["rec_preempted"] + n <= s.rec.preempted.shape[0]
+        and s.st["rec_finished"] + n <= s.rec.finished.shape[0]
+        and s.st["rec_verified"] + n <= s.rec.verified.shape[0]
+    )
+
+
+@helper
+def record_schedule(s, base, start_us, end_us):
+    """After schedule(): the batch that stands from `base` on, free blocks, and blocks by group."""
+    row = s.st["rec_steps"] + s.st["in_flight"]
+    first = s.st["rec_scheduled"]
+    for k in range(s.st["scheduled"]):
+        s.rec.scheduled[first + k, 0] = s.q.batch_request[base + k]
+        s.rec.scheduled[first + k, 1] = s.q.batch_tokens[base + k]
+    s.st["rec_scheduled"] += s.st["scheduled"]
+    s.rec.steps[row, 0] = s.st["now_us"]
+    s.rec.steps[row, 1] = s.st["scheduled"]
+    s.rec.steps[row, 2] = s.st["preempted"]
+    s.rec.steps[row, 4] = s.st["free"]
+    s.rec.steps[row, 8] = start_us
+    s.rec.steps[row, 9] = end_us
+    s.rec.steps_verified[row] = 0
+    num_groups = s.cfg["num_groups"]
+    for j in range(num_groups):
+        held = 0
+        i = s.st["running_head"]
+        while i != NONE:
+            held += s.tab.live[s.req.row[i] * num_groups + j]
+            i = s.req.run_next[i]
+        s.rec.held[row * num_groups + j] = held

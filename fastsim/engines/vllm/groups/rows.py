@@ -1,0 +1,135 @@
+"""The entry of these kernels: configurations over one workload, into rows."""
+
+from statistics import median
+from time import perf_counter_ns
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim._jit import borrow, constant, entry
+from fastsim.engines.outputs import TOTALS_DTYPE
+from fastsim.engines.vllm.codes import CONFIG_DTYPE
+from fastsim.engines.vllm.groups.codes import Kind
+from fastsim.engines.vllm.groups.layout import Group, GroupRecords, Layout, group_records
+from fastsim.engines.vllm.groups.loop import run_configuration
+from fastsim.engines.vllm.groups.memory import Memory, new_memory, place_tables
+from fastsim.engines.vllm.groups.recorder import new_record, recorded_steps
+from fastsim.engines.vllm.groups.state import Record, State
+from fastsim.engines.vllm.loop import LOG_FULL
+from fastsim.engines.vllm.memory import workload_arrays
+from fastsim.engines.vllm.recorder import Step
+from fastsim.engines.vllm.state import Workload
+from fastsim.metrics import new_rows
+from fastsim.metrics.columns import PARAMS_DTYPE
+from fastsim.metrics.summary import scratch_size, summarise
+from fastsim.workload import Workload as Offered
+
+
+@entry
+def run_groups(configs, params, groups, memory, wl, rec, scratch, floats, ints, left):
+    """Run configurations over one workload and fill their rows. Returns how many: the next needs a larger record."""
+    grp = borrow(groups)
+    wl = borrow(wl)
+    req = borrow(memory.requests)
+    q = borrow(memory.queues)
+    tab = borrow(memory.tables)
+    pool = borrow(memory.pool)
+    log = borrow(memory.log)
+    gaps = borrow(memory.gaps)
+    rec = borrow(rec)
+    st = borrow(memory.scalars[0])
+    totals = memory.totals[0]
+    for c in range(configs.shape[0]):
+        state = State(constant(configs[c]), params[c], st, borrow(totals), wl, req, q, grp, tab, pool, log, gaps, rec)
+        if run_configuration(state) == LOG_FULL:
+            return c
+        summarise(
+            log, wl.prompt_tokens, wl.output_tokens, totals, gaps.histogram, params[c], scratch, floats[c], ints[c]
+        )
+        left[c] = totals
+    return configs.shape[0]
+
+
+def run_part(
+    records: GroupRecords,
+    params: npt.NDArray[np.void],
+    workload: Workload,
+    memory: Memory,
+    record: Record,
+    rows: tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void]],
+) -> int:
+    """One call of the kernel, which fills `rows`: floats, integers, totals. Returns how many configurations it did."""
+    scratch = np.empty(scratch_size(len(workload.prompt_tokens)))
+    return int(run_groups(records.engine, params, records.groups, memory, workload, record, scratch, *rows))
+
+
+RECORD_CAPACITY = 4096
+"""Steps and list entries a record first has room for; it is made four times larger until the run fits."""
+
+
+class Run(NamedTuple):
+    """One run: what it left in memory, its row as records, its steps if recorded, and milliseconds (median)."""
+
+    memory: Memory
+    floats: npt.NDArray[np.void]
+    ints: npt.NDArray[np.void]
+    steps: list[Step] | None
+    kernel_ms: float
+
+
+def run_recorded(
+    records: GroupRecords,
+    params: npt.NDArray[np.void],
+    offered: Offered,
+    *,
+    fast_forward: bool,
+    record_steps: bool,
+    repeat: int = 1,
+) -> Run:
+    """Run one configuration and keep its memory; the record grows until the run fits."""
+    workload = workload_arrays(offered)
+    records.engine["fast_forward"] = fast_forward
+    records.engine["record"] = record_steps
+    place_tables(records, workload)
+    memory = new_memory(records, workload)
+    num_groups = int(records.engine["num_groups"][0])
+    capacity = max(RECORD_CAPACITY, offered.num_requests + 1) if record_steps else 1
+    compile_kernels()
+    times: list[float] = []
+    rows = (*new_rows(1), np.zeros(1, TOTALS_DTYPE))
+    while len(times) < repeat:
+        record = new_record(capacity, num_groups)
+        start = perf_counter_ns()
+        if run_part(records, params, workload, memory, record, rows):
+            times.append((perf_counter_ns() - start) / 1e6)
+        else:
+            capacity *= 4
+    steps = recorded_steps(record, memory.scalars[0], num_groups) if record_steps else None
+    return Run(memory, rows[0], rows[1], steps, median(times))
+
+
+def run_rows(
+    records: GroupRecords, params: npt.NDArray[np.void], offered: Offered, *, fast_forward: bool
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void]]:
+    """Rows of configurations over one workload, as records, and their totals."""
+    workload = workload_arrays(offered)
+    records.engine["fast_forward"] = fast_forward
+    records.engine["record"] = 0
+    place_tables(records, workload)
+    rows = (*new_rows(len(params)), np.zeros(len(params), TOTALS_DTYPE))
+    done = run_part(records, params, workload, new_memory(records, workload), new_record(1, 1), rows)
+    assert done == len(params)
+    return rows
+
+
+def compile_kernels() -> None:
+    """Compile the kernel, or load it from the cache; nothing if done before."""
+    if getattr(run_groups, "signatures", True):  # interpreted: nothing to compile
+        return
+    plain = np.zeros(1, CONFIG_DTYPE)
+    plain["num_gpu_blocks"] = 2
+    plain["max_num_seqs"] = plain["max_num_batched_tokens"] = plain["max_model_len"] = 1
+    records = group_records(plain, [Layout((Group(Kind.FULL, 1),))])
+    nothing = np.zeros(0, np.int64)
+    run_rows(records, np.ones(1, PARAMS_DTYPE), Offered.from_arrays(nothing, nothing, nothing), fast_forward=True)

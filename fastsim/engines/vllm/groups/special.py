@@ -1,0 +1,91 @@
+"""Configurations with groups or drafts behind the contract. The kernels are imported when the first of them runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim.engines.contract import Records, Rows, Run, plain_rows
+from fastsim.engines.vllm.groups.layout import GroupRecords, group_records
+from fastsim.engines.vllm.groups.layouts import layouts_of
+from fastsim.metrics.columns import NULL
+from fastsim.workload import Workload
+
+_DERIVED = ("kv_capacity_req_per_s", "offered_kv_load", "offered_token_load", "offered_load")
+"""What metrics derive from blocks a token and a token a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialRun(Run):
+    """What one run left; `by_request` are the drafts verified and accepted of each request."""
+
+    by_request: Mapping[str, npt.NDArray[np.int32]]
+
+
+def _records(records: Records) -> GroupRecords:
+    return group_records(records, layouts_of(records["layout"]))
+
+
+def special_rows(workload: Workload, records: Records, params: Records, fast_forward: bool) -> Rows:
+    """Rows of configurations with groups or drafts."""
+    from fastsim.engines.vllm.groups.rows import compile_kernels, run_rows
+
+    compile_kernels()
+    mine = _records(records)
+    floats, ints, totals = run_rows(mine, params, workload, fast_forward=fast_forward)
+    fill_own_columns(mine, floats, ints, totals)
+    return plain_rows(floats, ints)
+
+
+def special_run(
+    workload: Workload, records: Records, params: Records, fast_forward: bool, record_steps: bool, repeat: int
+) -> Run:
+    """Run the one configuration there is."""
+    from fastsim.engines.vllm.groups.rows import run_recorded
+
+    mine = _records(records)
+    run = run_recorded(mine, params, workload, fast_forward=fast_forward, record_steps=record_steps, repeat=repeat)
+    fill_own_columns(mine, run.floats, run.ints, run.memory.totals)
+    by_request = {
+        "verified_drafts": run.memory.requests.verified_drafts,
+        "accepted_drafts": run.memory.requests.accepted_drafts,
+    }
+    rows = plain_rows(run.floats, run.ints)
+    return SpecialRun(run.memory.log, run.memory.totals, rows, run.kernel_ms, steps=run.steps, by_request=by_request)
+
+
+def fill_own_columns(records: GroupRecords, floats: Records, ints: Records, totals: Records) -> None:
+    """The columns of speculation; null what metrics derive from one full-attention group and a token a step."""
+    for name in _DERIVED:
+        floats[name] = np.nan
+    ints["kv_safe_num_seqs"] = NULL
+    drafting = records.engine["k"] > 0
+    drafts, accepted = totals["drafts"].astype(np.float64), totals["accepted"].astype(np.float64)
+    k = np.maximum(records.engine["k"], 1)
+    busy = totals["steps"] - totals["empty_steps"]
+    delivered = ints["output_tokens"]
+    for name, values, of in (
+        ("draft_tokens", drafts, None),
+        ("accepted_tokens", accepted, None),
+        ("draft_acceptance_rate", accepted, drafts),
+        ("mean_acceptance_length", accepted + drafts / k, drafts / k),
+        ("output_tokens_per_step", delivered, busy),
+    ):
+        shares = values if of is None else _ratio(values, of)
+        floats[name] = np.where(drafting, shares, np.nan)
+
+
+def _ratio(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    shares: npt.NDArray[np.float64] = np.divide(a, b, out=np.full(len(a), np.nan), where=b > 0)
+    return shares
+
+
+def merged(mine: npt.NDArray[np.bool_], rows: Rows, others: Rows) -> Rows:
+    """Rows in their order: `rows` where `mine`, else `others`."""
+    floats = np.empty((len(mine), rows.floats.shape[1]))
+    ints = np.empty((len(mine), rows.ints.shape[1]), np.int64)
+    floats[mine], floats[~mine] = rows.floats, others.floats
+    ints[mine], ints[~mine] = rows.ints, others.ints
+    return Rows(floats, ints)
