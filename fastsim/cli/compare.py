@@ -304,6 +304,18 @@ def _listed(levels: list[str], most: int = 6) -> str:
     return ", ".join(levels[:most]) + (f" and {len(levels) - most} more" if len(levels) > most else "")
 
 
+def _few_seeds(table: "pl.DataFrame", seeds: int) -> str:
+    """What so few seeds cannot tell: which metrics fall in two groups, at which values of the axis."""
+    from fastsim.analysis.compare.bootstrap import few_seeds_note
+
+    grouped = table.filter("two_groups")
+    names = [
+        f"{metric} ({_listed(grouped.filter(metric=metric)['level'].unique(maintain_order=True).to_list(), 3)})"
+        for metric in grouped["metric"].unique(maintain_order=True)
+    ]
+    return few_seeds_note(seeds, _listed(names, 3))
+
+
 def _notes(table: "pl.DataFrame") -> str:
     """How much it rests on, and what null does."""
     from fastsim.cli.tables import wrapped
@@ -316,6 +328,7 @@ def _notes(table: "pl.DataFrame") -> str:
     text += "; 95 % intervals by bootstrap over seeds." if seeds > 1 else "."
     used = rows_used(table, "a row counts when another one agrees with it in everything but the axis")
     text += "".join(f"\n{line}" for line in used)
+    text += "".join("\n" + wrapped(f"note: {note}", indent=6) for note in [_few_seeds(table, int(seeds))] if note)
     nulls = table.filter(table["pairs_null"] > 0)
     if nulls.height:
         names = ", ".join(nulls["metric"].unique(maintain_order=True))

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 import fastsim
-from fastsim.analysis.compare.bootstrap import mean_intervals, ratio_intervals
+from fastsim.analysis.compare.bootstrap import mean_intervals, ratio_intervals, two_groups
 from fastsim.analysis.compare.paired import BETTER, NONE, WORSE, compare
 
 FOLDER = Path(__file__).resolve().parent.parent
@@ -73,6 +74,8 @@ class Interval:
     mean: float
     low: float
     high: float
+    two_groups: bool = False
+    """Whether the seeds fall in two groups, so that the interval says less than it seems to."""
 
     @property
     def shown(self) -> bool:
@@ -83,8 +86,12 @@ class Interval:
 def mean_of(frame: pl.DataFrame, metric: str) -> Interval:
     """Mean of a metric over seeds, each seed counting alike."""
     seeds = frame.group_by(SEED).agg(pl.col(metric).cast(pl.Float64).mean()).sort(SEED)
-    mean, low, high = mean_intervals(seeds[metric].to_numpy().astype(np.float64)[:, None])
-    return Interval(float(mean[0]), float(low[0]), float(high[0]))
+    mean, low, high = mean_intervals(_column(seeds, metric))
+    return Interval(float(mean[0]), float(low[0]), float(high[0]), bool(two_groups(_column(seeds, metric))[0]))
+
+
+def _column(frame: pl.DataFrame, name: str) -> npt.NDArray[np.float64]:
+    return frame[name].to_numpy().astype(np.float64)[:, None]
 
 
 def ratio_of(frame: pl.DataFrame, above: pl.Expr, below: pl.Expr) -> Interval:
@@ -92,7 +99,8 @@ def ratio_of(frame: pl.DataFrame, above: pl.Expr, below: pl.Expr) -> Interval:
     seeds = frame.group_by(SEED).agg(above.sum().cast(pl.Float64).alias("a"), below.sum().cast(pl.Float64).alias("b"))
     arrays = [seeds.sort(SEED)[name].to_numpy()[:, None] for name in ("a", "b")]
     mean, low, high = ratio_intervals(arrays[0], arrays[1])
-    return Interval(float(mean[0]) + 1, float(low[0]) + 1, float(high[0]) + 1)
+    grouped = bool(two_groups(arrays[0])[0] or two_groups(arrays[1])[0])
+    return Interval(float(mean[0]) + 1, float(low[0]) + 1, float(high[0]) + 1, grouped)
 
 
 def paired(frame: pl.DataFrame, by: str, level: Any, metric: str, baseline: Any, *, relative: bool = True) -> Interval:
@@ -102,7 +110,7 @@ def paired(frame: pl.DataFrame, by: str, level: Any, metric: str, baseline: Any,
     name = "relative" if relative else "difference"
     missing = float("nan")
     values = [row[name], row[f"{name}_low"], row[f"{name}_high"]]
-    return Interval(*(missing if value is None else value for value in values))
+    return Interval(*(missing if value is None else value for value in values), bool(row["two_groups"]))
 
 
 def counts(frame: pl.DataFrame, by: str, level: Any, metric: str, baseline: Any, cells: list[str]) -> dict[str, int]:

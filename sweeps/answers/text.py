@@ -43,7 +43,9 @@ def num(value: Interval, digits: int | None = None, signed: bool = False) -> str
 
 def _bounds(value: Interval, text: Callable[[float], str]) -> str:
     """The interval in brackets; nothing where there is none, or where no seed differs."""
-    return "" if value.low != value.low or value.low == value.high else f" [{text(value.low)}, {text(value.high)}]"
+    if value.low != value.low or value.low == value.high:
+        return ""
+    return f" [{text(value.low)}, {text(value.high)}{'; two groups' if value.two_groups else ''}]"
 
 
 def _fixed(value: float, digits: int, sign: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fastsim.analysis.compare.bootstrap import Float64Array, mean_intervals, ratio_intervals
+from fastsim.analysis.compare.bootstrap import Float64Array, mean_intervals, ratio_intervals, two_groups
 from fastsim.analysis.compare.metrics import DEFAULT_METRICS, better, null_is_infinite
 from fastsim.analysis.compare.rows import SEED, Rows, check_axes, level_text, levels_of, read_rows
 from fastsim.analysis.cost import Price
@@ -39,6 +39,7 @@ SCHEMA = {
     "relative_low": pl.Float64,
     "relative_high": pl.Float64,
     "wins": pl.Float64,
+    "two_groups": pl.Boolean,
     "verdict": pl.String,
     "rows_used": pl.Int64,
     "rows_present": pl.Int64,
@@ -95,6 +96,8 @@ def compare(
         relative, _low, _high         Float64 level_mean / baseline_mean - 1, with its 95 % interval
         wins                          Float64 share of pairs in which the level has more, less the share in which it has
                                               less; from -1 to 1
+        two_groups                    Boolean the seeds of either level, or of the difference, fall in two groups: the
+                                              interval says less than it seems to (see `bootstrap.two_groups`)
         verdict                       String  better, worse (for metrics without a better side: more, less), no
                                               difference shown: whether the interval excludes 0; `one seed` where
                                               there is no interval, `no pair` where no row of the level has a partner
@@ -166,6 +169,7 @@ def _of_group(pairs: pl.DataFrame, plan: _Plan, level: Any) -> pl.DataFrame:
     difference = mean_intervals(values["difference"])
     relative = ratio_intervals(values["level"], values["base"])
     wins = mean_intervals(values["wins"])
+    grouped = two_groups(values["difference"]) | two_groups(values["level"]) | two_groups(values["base"])
     records = []
     for k, metric in enumerate(plan.metrics):
         nulls = int(seeds[f"{metric}|nulls"].sum())
@@ -186,6 +190,7 @@ def _of_group(pairs: pl.DataFrame, plan: _Plan, level: Any) -> pl.DataFrame:
                 **_interval("difference", difference, k),
                 **_interval("relative", relative, k),
                 "wins": _plain(wins[0][k]),
+                "two_groups": bool(grouped[k]),
                 "verdict": _verdict(metric, judged[1][k], judged[2][k]),
             }
         )

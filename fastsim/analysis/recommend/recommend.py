@@ -105,6 +105,7 @@ def recommend(
             *space.notes,
             *_notes(traffic),
             *_unservable(choice.best.outlook),
+            *filter(None, [choice.best.outlook.few_seeds]),
             *_told_apart(choice),
         ),
         hardware=hardware,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.analysis.compare.bootstrap import mean_intervals
+from fastsim.analysis.compare.bootstrap import few_seeds_note, mean_intervals, two_groups
 from fastsim.analysis.evaluate.evaluate import Table
 from fastsim.config import Config
 from fastsim.errors import InputError
@@ -198,6 +198,13 @@ class Outlook:
     def margin_intervals(self) -> list[Interval]:
         """Of each term, over seeds."""
         return [Interval.of(self.margins[:, k]) for k in range(len(self.terms))]
+
+    @property
+    def few_seeds(self) -> str:
+        """What so few seeds cannot tell, as a sentence; empty: there are enough."""
+        values = {"goodput": self.goodput, "the margin of the SLO": self.margins.min(axis=1)}
+        grouped = [name for name, column in values.items() if two_groups(column[:, None])[0]]
+        return few_seeds_note(len(self.goodput), " and ".join(grouped))
 
     @property
     def by_seed(self) -> Floats:
