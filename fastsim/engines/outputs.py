@@ -177,11 +177,10 @@ class Gaps(NamedTuple):
 def itl_bin(gap_us):
     """Bin of a gap in microseconds: exact below 256, then 128 bins to the octave."""
     shift = 0
-    value = gap_us
-    while value >= 256:
-        value >>= 1
-        shift += 1
-    index = value + (shift << ITL_MANTISSA_BITS)
+    for step in (32, 16, 8, 4, 2, 1):
+        if gap_us >> shift >= 1 << (step + ITL_MANTISSA_BITS):
+            shift += step
+    index = (gap_us >> shift) + (shift << ITL_MANTISSA_BITS)
     return min(index, ITL_BINS - 1)
 
 

@@ -4,7 +4,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.blocks import cache_blocks, find_hits, take_hits
 from fastsim.engines.vllm.codes import Admission
-from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.lanes import lane_insert, running_append
 from fastsim.engines.vllm.preemption import add_scheduled, count_scheduled, preempt_request
 from fastsim.engines.vllm.running_cap import note_cap_bound
@@ -153,8 +153,7 @@ def fits(s, i, tokens, hits, swapped, available):
 @helper
 def allocate_slots(s, i, tokens, hits):
     """Give waiting request `i` its hits and the blocks for `tokens` computed tokens; hash what they fill at once."""
-    block_size = s.cfg["block_size"]
-    needed = max((tokens + block_size - 1) // block_size - hits, 0)
+    needed = max(blocks_for(s, tokens) - hits, 0)
     if s.cfg["enable_prefix_caching"]:
         if s.req.shared_blocks[i] > 0:
             s.st["rows_free"] -= 1
@@ -165,7 +164,7 @@ def allocate_slots(s, i, tokens, hits):
     take_blocks(s, needed)
     s.req.num_blocks[i] = hits + needed
     if s.cfg["enable_prefix_caching"]:
-        cache_blocks(s, i, min(tokens, s.req.num_tokens[i]) // block_size)
+        cache_blocks(s, i, full_blocks(s, min(tokens, s.req.num_tokens[i])))
 
 
 @helper

@@ -12,6 +12,7 @@ from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode
 from fastsim.engines.vllm.dense import FALL_BACK, is_plain, run_dense
 from fastsim.engines.vllm.fast_forward import jump, may_jump
+from fastsim.engines.vllm.free_list import full_blocks
 from fastsim.engines.vllm.gaps import tick
 from fastsim.engines.vllm.lanes import advance_clock, lane_remove, length, take_ended_off_clock
 from fastsim.engines.vllm.latency import scheduled_step_us
@@ -228,7 +229,7 @@ def _receive_entry(s, i, samples):
     deliver_token(s, i, delivered, s.st["flight_end_us"])
     # If it is in the next batch, too, that call has hashed as much; if on the clock, `leave_clock` will see to it
     if s.cfg["enable_prefix_caching"] and not stale and s.req.flights[i] == 0 and s.req.lane[i] == s.cfg["block_size"]:
-        cache_blocks(s, i, (delivered - 1) // s.cfg["block_size"])
+        cache_blocks(s, i, full_blocks(s, delivered - 1))
     if delivered >= s.req.final_tokens[i]:
         if s.log.status[i] == Status.RUNNING:
             lane_remove(s, i)

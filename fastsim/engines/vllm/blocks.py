@@ -6,7 +6,16 @@ with one to the tail, so that they can be hit until they are taken.
 """
 
 from fastsim._jit import helper
-from fastsim.engines.vllm.free_list import SHARED, drop_node, forget_run, link_after, new_node, push_anonymous, unlink
+from fastsim.engines.vllm.free_list import (
+    SHARED,
+    drop_node,
+    forget_run,
+    full_blocks,
+    link_after,
+    new_node,
+    push_anonymous,
+    unlink,
+)
 from fastsim.engines.vllm.state import NONE
 
 # --- Content --------------------------------------------------------------------------------------------------------
@@ -44,7 +53,7 @@ def find_hits(s, i):
 
     Only full blocks count, and at least one token is always computed again: (T - 1) // block_size at most.
     """
-    limit = (s.req.num_tokens[i] - 1) // s.cfg["block_size"]
+    limit = full_blocks(s, s.req.num_tokens[i] - 1)
     shared = min(s.req.shared_blocks[i], limit)
     hits = 0
     evictable = 0

@@ -89,6 +89,7 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 _INT_FIELDS = (
     "block_size",
+    "block_shift",  # block_size is 2 to this power; -1: it is no power of two
     "num_gpu_blocks",
     "max_num_seqs",
     "max_num_batched_tokens",

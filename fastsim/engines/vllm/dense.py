@@ -25,7 +25,7 @@ from fastsim.engines.vllm.dense_batch import (
     write_out_dense,
 )
 from fastsim.engines.vllm.fast_forward import jump_at_once, jump_by_time, steps_until_short
-from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.gaps import gap_log_has_room, tick
 from fastsim.engines.vllm.lanes import advance_clock, end_life
 from fastsim.engines.vllm.latency import prefill_us, step_us, tokens_us
@@ -257,8 +257,7 @@ def _go_on_with_prefill(s):
     i = s.st["prefilling"]
     computed = s.req.num_computed_tokens[i]
     tokens = min(s.req.num_tokens[i] - computed, s.st["token_budget"])
-    block_size = s.cfg["block_size"]
-    needed = (computed + tokens + block_size - 1) // block_size - s.req.num_blocks[i]
+    needed = blocks_for(s, computed + tokens) - s.req.num_blocks[i]
     if needed > s.st["free"]:
         preempt_last(s)
         return 0
@@ -266,7 +265,7 @@ def _go_on_with_prefill(s):
         take_blocks(s, needed)
         s.req.num_blocks[i] += needed
     if s.cfg["enable_prefix_caching"]:
-        cache_blocks(s, i, (computed + tokens) // block_size)
+        cache_blocks(s, i, full_blocks(s, computed + tokens))
     _schedule(s, i, tokens)
     return 1
 
@@ -319,17 +318,18 @@ def jump_dense(s):
     restart = s.cfg["preemption_mode"] == PreemptionMode.RESTART
     if restart:
         steps = min(steps, steps_until_no_progress(s))
-    steps = min(steps, steps_until_short(s, steps))
     if steps <= 0:
         return False
     stop_us = s.cfg["horizon_us"]
     if s.st["waiting"] == 0:
         stop_us = min(stop_us, next_arrival_us(s))
     if s.cfg["b3_us_per_context_token"] != 0.0:
-        done, last_call_us = jump_by_time(s, steps, stop_us)
+        done, last_call_us = jump_by_time(s, steps_until_short(s, steps), stop_us)
     else:
         done, last_call_us = jump_at_once(s, steps, stop_us)
+    if done == 0:
+        return False
     let_in(s, last_call_us)
     s.tot["waiting_peak"] = max(s.tot["waiting_peak"], s.st["waiting"])
     s.tot["batch_tokens_peak"] = max(s.tot["batch_tokens_peak"], s.st["clocked"])
-    return done > 0
+    return True

@@ -9,7 +9,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Status, note_completion
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import PreemptionMode
-from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.free_list import blocks_for, full_blocks, lane_of, take_blocks
 from fastsim.engines.vllm.lanes import NO_END, end_life
 from fastsim.engines.vllm.preemption import take_state_away
 from fastsim.engines.vllm.state import NONE
@@ -25,7 +25,7 @@ def enter_dense(s, i, left):
     s.q.clock_request[place] = i
     s.q.clock_offset[place] = offset
     s.q.clock_end[place] = end
-    s.q.lane_size[(-offset) % s.cfg["block_size"]] += 1
+    s.q.lane_size[lane_of(s, offset)] += 1
     s.st["clocked"] = place + 1
     s.st["clock_context"] += offset
     s.st["clock_next_end"] = min(s.st["clock_next_end"], end)
@@ -40,18 +40,17 @@ def write_out_dense(s, place, ahead):
     i = s.q.clock_request[place]
     offset = s.q.clock_offset[place]
     computed = offset + s.st["clock"]
-    block_size = s.cfg["block_size"]
     s.req.num_computed_tokens[i] = computed
     s.req.num_tokens[i] = computed + 1
-    s.req.num_blocks[i] = (computed + ahead + block_size - 1) // block_size
+    s.req.num_blocks[i] = blocks_for(s, computed + ahead)
     if s.cfg["enable_prefix_caching"]:
-        s.req.num_cached_blocks[i] = max((computed + ahead) // block_size, s.req.num_cached_blocks[i])
+        s.req.num_cached_blocks[i] = max(full_blocks(s, computed + ahead), s.req.num_cached_blocks[i])
     s.log.last_token_us[i] = s.st["clock_token_us"]
     if s.cfg["preemption_mode"] == PreemptionMode.RESTART:
         s.req.token_tick[i] = s.st["tick"]
         if computed + 1 > s.req.max_num_tokens[i]:
             s.st["progress_step"] = s.st["clock_step"]
-    s.q.lane_size[(-offset) % block_size] -= 1
+    s.q.lane_size[lane_of(s, offset)] -= 1
     s.st["clock_context"] -= offset
     return i
 
@@ -66,7 +65,7 @@ def set_back_clock(s):
         offset = s.q.clock_offset[place] + clock
         s.q.clock_offset[place] = offset
         s.q.clock_end[place] -= clock
-        s.q.lane_size[(-offset) % s.cfg["block_size"]] += 1
+        s.q.lane_size[lane_of(s, offset)] += 1
     s.st["clock_context"] += s.st["clocked"] * clock
     s.st["clock"] = 0
     s.st["due_lane"] = 0

@@ -9,7 +9,7 @@ flight and of all new ones but the last.
 from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.arrivals import let_arrivals_in, next_arrival_us, next_deadline_us
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, QueueOrder, RunningCap
-from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.gaps import tick, ticks_in_room
 from fastsim.engines.vllm.lanes import advance_clock
 from fastsim.engines.vllm.latency import clock_window_tokens, fill_windows, step_us, tokens_us
@@ -54,7 +54,7 @@ def may_jump(s):
 
 @inlined
 def steps_until_change(s):
-    """How many coming steps are certain to change nothing but lengths, time left out."""
+    """How many coming steps are certain to change nothing but lengths, time and blocks left out."""
     in_flight = s.st["in_flight"]  # who ends is known one call later
     steps = min(s.st["clock_next_end"] - s.st["clock"] + in_flight, s.cfg["max_steps"] - s.tot["steps"] - in_flight)
     if s.cfg["running_cap"] == RunningCap.FEEDBACK:
@@ -65,17 +65,19 @@ def steps_until_change(s):
         steps = min(steps, steps_until_no_progress(s))
     if s.cfg["prefill_schedule_interval"] > 1:
         steps = min(steps, s.st["last_prefill"] + s.cfg["prefill_schedule_interval"] - s.st["executed"] - 1)
-    return min(steps, steps_until_short(s, steps))
+    return steps
 
 
 @inlined
 def steps_until_short(s, most):
     """Coming steps that the free blocks cover, at most `most`. A whole turn of the lanes takes a block a request."""
     block_size = s.cfg["block_size"]
-    turns = s.st["free"] // s.st["clocked"]
-    if turns * block_size >= most:
+    free = s.st["free"]
+    decoders = s.st["clocked"]
+    if blocks_for(s, most) * decoders <= free:
         return most
-    left = s.st["free"] - turns * s.st["clocked"]
+    turns = free // decoders if decoders <= free else 0
+    left = free - turns * decoders
     steps = turns * block_size
     lane = s.st["due_lane"]
     while steps < most:
@@ -112,18 +114,49 @@ def arrival_stop_us(s):
 
 
 @inlined
-def _lane_sum(s, block_size, first, count):
-    """Blocks that `count` < block_size steps from lane `first` take, and the sum over those steps of blocks taken."""
+def _growth(s, most):
+    """At most `most` coming steps that the free blocks cover: how many, blocks they take, and those summed over steps.
+
+    A whole turn of the lanes takes a block of each decoder; turns repeat one pattern on a rising base.
+    """
+    block_size = s.cfg["block_size"]
+    decoders = s.st["clocked"]
+    turns = full_blocks(s, most)
+    if turns * decoders > s.st["free"]:
+        turns = s.st["free"] // decoders
+    base = turns * decoders
+    left = s.st["free"] - base
+    rest = min(most - turns * block_size, block_size)
     taken = 0
     area = 0
-    lane = first
-    for _ in range(count):
-        taken += s.q.lane_size[lane]
-        area += taken
+    done = 0
+    lane = s.st["due_lane"]
+    while done < rest:
+        grown = taken + s.q.lane_size[lane]
+        if grown > left:
+            break
+        taken = grown
+        area += grown
+        done += 1
         lane += 1
         if lane == block_size:
             lane = 0
-    return taken, area
+    if turns > 0:
+        area += done * base + turns * _turn_area(s) + block_size * decoders * (turns * (turns - 1) // 2)
+    return turns * block_size + done, base + taken, area
+
+
+@inlined
+def _turn_area(s):
+    """Blocks taken by the end of each step of a whole turn, summed over its steps."""
+    block_size = s.cfg["block_size"]
+    due = s.st["due_lane"]
+    area = 0
+    for lane in range(due, block_size):
+        area += s.q.lane_size[lane] * (block_size + due - lane)
+    for lane in range(due):
+        area += s.q.lane_size[lane] * (due - lane)
+    return area
 
 
 @inlined
@@ -140,7 +173,7 @@ def jump(s):
         stop_us = min(stop_us, next_deadline_us(s))
     s.st["preempted"] = 0
     if s.cfg["b3_us_per_context_token"] != 0.0 or s.st["window_below"] > 0 or s.cfg["record"]:
-        done, last_call_us = jump_by_time(s, steps, stop_us)
+        done, last_call_us = jump_by_time(s, steps_until_short(s, steps), stop_us)
     else:
         done, last_call_us = jump_at_once(s, steps, stop_us)
     if done == 0:
@@ -154,28 +187,21 @@ def jump(s):
 
 
 @inlined
-def jump_at_once(s, steps, stop_us):
-    """Steps of equal duration: closed form. Returns how many, and when the last schedule() call was."""
+def jump_at_once(s, most, stop_us):
+    """Steps of equal duration, at most `most`: closed form. Returns how many, and when the last call was."""
     decoders = s.st["clocked"]
     duration = step_us(s.cfg, tokens_us(s, 0, decoders), 0, clock_window_tokens(s), 0.0, 0)
     if stop_us <= s.st["now_us"]:
         return 0, 0
     # Outputs return every `duration` from here on; the first call is made now, the others each when one has returned
     returned_us = s.st["flight_end_us"] if s.st["in_flight"] > 0 else s.st["now_us"] + duration
-    if duration > 0 and stop_us != NO_LIMIT:
-        steps = min(steps, 1 + max(0, (stop_us - returned_us + duration - 1) // duration))
-    block_size = s.cfg["block_size"]
-    turns = steps // block_size
-    rest = steps - turns * block_size
-    lane = s.st["due_lane"]
-    # Held blocks summed over the steps: whole turns repeat one pattern on a rising base
-    rest_taken, rest_area = _lane_sum(s, block_size, lane, rest)
-    area = rest_area + rest * turns * decoders
-    if turns > 0:
-        _, turn_area = _lane_sum(s, block_size, lane, block_size)
-        area += turns * turn_area + block_size * decoders * (turns * (turns - 1) // 2)
+    steps, taken, area = _growth(s, most)
+    if steps <= 0:
+        return 0, 0
+    if stop_us - returned_us < duration * (steps - 1):
+        most = min(steps, 1 + max(0, (stop_us - returned_us + duration - 1) // duration))
+        steps, taken, area = _growth(s, most)
     held = s.st["usable"] - s.st["free"]
-    taken = turns * decoders + rest_taken
     s.tot["kv_block_us"] += (held * steps + area) * duration
     take_blocks(s, taken)
     s.tot["kv_peak_blocks"] = max(s.tot["kv_peak_blocks"], held + taken)

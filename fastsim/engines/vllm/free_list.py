@@ -1,4 +1,4 @@
-"""The free list of blocks as runs of content: an end to put at, an end to take from (see `state.Blocks`)."""
+"""How many blocks tokens take, and the free list as runs of content: two ends to put at and one to take from."""
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.state import NONE
@@ -6,6 +6,28 @@ from fastsim.engines.vllm.state import NONE
 ANONYMOUS = -1
 SHARED = -2
 UNUSED = -3
+
+
+@inlined
+def full_blocks(s, tokens):
+    """Blocks that so many tokens fill: a shift where it can be, as a division costs as much as the rest of an event."""
+    if s.cfg["block_shift"] >= 0:
+        return tokens >> s.cfg["block_shift"]
+    return tokens // s.cfg["block_size"]
+
+
+@inlined
+def blocks_for(s, tokens):
+    """Blocks that hold so many tokens."""
+    return full_blocks(s, tokens + s.cfg["block_size"] - 1)
+
+
+@inlined
+def lane_of(s, offset):
+    """The lane of a decoder whose C is `offset` more than the clock shows: it needs a block when the clock is there."""
+    if s.cfg["block_shift"] >= 0:
+        return -offset & (s.cfg["block_size"] - 1)
+    return -offset % s.cfg["block_size"]
 
 
 @helper

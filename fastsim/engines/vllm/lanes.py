@@ -1,6 +1,7 @@
 """The running list, and the lanes and decode clock that stand for its members (see `state`)."""
 
 from fastsim._jit import helper, inlined
+from fastsim.engines.vllm.free_list import blocks_for, full_blocks, lane_of
 from fastsim.engines.vllm.latency import enter_window, fill_windows, leave_window
 from fastsim.engines.vllm.state import NONE
 
@@ -108,7 +109,7 @@ def advance_clock(s, steps):
     """Everybody on the clock decodes `steps` tokens."""
     s.st["clock"] += steps
     lane = s.st["due_lane"] + steps
-    s.st["due_lane"] = lane if lane < s.cfg["block_size"] else lane % s.cfg["block_size"]
+    s.st["due_lane"] = lane if lane < s.cfg["block_size"] else lane_of(s, -lane)
 
 
 @helper
@@ -152,7 +153,7 @@ def enter_clock(s, i):
     offset = computed - clock
     fill_windows(s)
     enter_window(s, offset)
-    lane_insert(s, (-offset) % s.cfg["block_size"], i)
+    lane_insert(s, lane_of(s, offset), i)
     s.req.num_computed_tokens[i] = offset
     s.st["clock_context"] += offset
     slot = s.st["clocked"]
@@ -176,13 +177,12 @@ def leave_clock(s, i, ahead):
     fill_windows(s)
     leave_window(s, offset)
     computed = offset + s.st["clock"]
-    block_size = s.cfg["block_size"]
     delivered = delivered_on_clock(s, i)
     s.req.num_computed_tokens[i] = computed
     s.req.num_tokens[i] = delivered
-    s.req.num_blocks[i] = (computed + ahead + block_size - 1) // block_size
+    s.req.num_blocks[i] = blocks_for(s, computed + ahead)
     if s.cfg["enable_prefix_caching"]:
-        cached = (computed + ahead - s.st["in_flight"]) // block_size
+        cached = full_blocks(s, computed + ahead - s.st["in_flight"])
         s.req.num_cached_blocks[i] = max(cached, s.req.num_cached_blocks[i])
     if s.req.flights[i] == 0:
         s.log.last_token_us[i] = s.st["clock_token_us"]

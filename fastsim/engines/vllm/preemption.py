@@ -6,6 +6,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import PreemptionMode, Victim
+from fastsim.engines.vllm.free_list import blocks_for
 from fastsim.engines.vllm.lanes import (
     computed_tokens,
     delivered_on_clock,
@@ -75,7 +76,7 @@ def held_blocks(s, i):
     if on_clock(s, i):
         computed = s.req.num_computed_tokens[i] + s.st["clock"]
         ahead = 1 if s.req.admission_number[i] < s.st["visited"] else 0
-        return (computed + ahead + s.cfg["block_size"] - 1) // s.cfg["block_size"]
+        return blocks_for(s, computed + ahead)
     return s.req.num_blocks[i]
 
 
@@ -197,9 +198,8 @@ def preempt_request(s, i):
 @helper
 def take_state_away(s, i):
     """Free the blocks; what else is lost is the preemption mode."""
-    block_size = s.cfg["block_size"]
     if s.cfg["preemption_mode"] == PreemptionMode.SWAP:
-        blocks = (s.req.num_computed_tokens[i] + block_size - 1) // block_size
+        blocks = blocks_for(s, s.req.num_computed_tokens[i])
         if blocks > 0:
             if s.st["host_blocks"] + blocks <= s.cfg["swap_space_blocks"]:
                 free_blocks(s, i, True)

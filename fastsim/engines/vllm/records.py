@@ -87,6 +87,8 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     records = np.zeros(count, CONFIG_DTYPE)
     for name in _SAME_NAME:
         records[name] = take(f"engine.{name}", int)
+    sizes = records["block_size"]
+    records["block_shift"] = np.where(sizes & (sizes - 1) == 0, np.log2(sizes).astype(np.int64), -1)
     for name in _SAME_NAME_FLOAT:
         records[name] = take(f"engine.{name}", float)
     for name, codes in _CODED.items():

@@ -4,7 +4,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.admission import waiting_loop
 from fastsim.engines.vllm.blocks import cache_blocks
 from fastsim.engines.vllm.codes import Victim
-from fastsim.engines.vllm.free_list import take_blocks
+from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.lanes import materialise, samples_in_flight, take_ended_off_clock
 from fastsim.engines.vllm.latency import clock_window_tokens, fill_windows
 from fastsim.engines.vllm.preemption import ALL_VISITED, add_scheduled, count_scheduled, preempt_request, select_victim
@@ -200,7 +200,7 @@ def schedule_running(s, i):
         take_blocks(s, needed)
         s.req.num_blocks[i] += needed
     if s.cfg["enable_prefix_caching"]:
-        cache_blocks(s, i, min(computed + tokens, s.req.num_tokens[i]) // s.cfg["block_size"])
+        cache_blocks(s, i, full_blocks(s, min(computed + tokens, s.req.num_tokens[i])))
     if s.req.mid_prefill[i]:
         s.st["prefill_ran"] = 1
         count_scheduled(s, i, tokens, 1)
@@ -218,7 +218,7 @@ def blocks_needed(s, i, tokens):
     held = s.req.num_blocks[i]
     if tokens <= held * s.cfg["block_size"]:
         return 0
-    return (tokens + s.cfg["block_size"] - 1) // s.cfg["block_size"] - held
+    return blocks_for(s, tokens) - held
 
 
 @helper

@@ -12,6 +12,7 @@ Slot preemption: a more urgent request may take the place of a less urgent runni
 from fastsim._jit import helper
 from fastsim.engines.vllm.blocks import held_copy, slot_of
 from fastsim.engines.vllm.codes import Projection
+from fastsim.engines.vllm.free_list import blocks_for
 from fastsim.engines.vllm.lanes import delivered_on_clock, on_clock
 from fastsim.engines.vllm.preemption import held_blocks
 from fastsim.engines.vllm.state import NONE
@@ -31,7 +32,7 @@ def expected_blocks(s, i):
         output = s.st["mean_output_tokens"]
     length = delivered_on_clock(s, i) if on_clock(s, i) else s.req.num_tokens[i]
     total = min(max(prompt + output, length + 1), limit)
-    return (total + s.cfg["block_size"] - 1) // s.cfg["block_size"]
+    return blocks_for(s, total)
 
 
 @helper
