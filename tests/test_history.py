@@ -96,6 +96,7 @@ def stopped(case: Case, requests: list[Request], steps: int) -> Memory:
     """What a run leaves when it ends after so many steps."""
     records = records_of(case)
     records.engine["max_steps"] = steps
+    records.engine["dense"] = 0  # only the general loop says why its scan ended
     memory = run_recorded(records, workload_of(case, requests), fast_forward=True, record_steps=False).memory
     assert isinstance(memory, Memory)
     return memory

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fastsim.config import Config, EngineConfig, RunConfig
-from fastsim.simulation import record_of, run_recorded
+from fastsim.records import record_of
 from fastsim.workload import Workload
 from tests.reference.cases import random_case
 from tests.reference.requests import Request
-from tests.vllm_cases import Case, check, kernel_facts, records_of, workload_of
+from tests.vllm_cases import Case, check, kernel_facts, records_of, run_recorded, workload_of
 
 CASES = int(os.environ.get("FASTSIM_CASES", "250"))
 FIRST_SEED = int(os.environ.get("FASTSIM_SEED", "0"))
@@ -22,7 +22,8 @@ def plain_case(rng: random.Random, **sizes: int) -> tuple[Case, list[Request]]:
     """A random case with the knobs that the dense loop does not know at their defaults."""
     case, requests = random_case(rng, family="vllm", **sizes)
     plain: Case = {
-        "policy": "fcfs",
+        "policy": rng.choice(("fcfs", "priority")),
+        "window_tokens": 0,
         "enable_chunked_prefill": True,
         "long_prefill_token_threshold": 0,
         "prefill_schedule_interval": 1,
@@ -40,9 +41,9 @@ def plain_case(rng: random.Random, **sizes: int) -> tuple[Case, list[Request]]:
 
 
 def ran_dense(case: Case, requests: list[Request]) -> bool:
-    """Whether the last word was the dense loop's: only there do admissions of new arrivals move a cursor."""
+    """Whether the last word was the dense loop's."""
     run = run_recorded(records_of(case), workload_of(case, requests), fast_forward=True, record_steps=False)
-    return int(run.memory.scalars[0]["admitted_arrivals"]) > 0
+    return bool(run.memory.scalars[0]["dense"])
 
 
 def test_plain_cases() -> None:
@@ -71,6 +72,7 @@ def busy_load(rng: np.random.Generator) -> tuple[Config, Workload]:
         np.floor(np.cumsum(rng.exponential(1e6 / rng.uniform(1, 20), count))).astype(np.int64),
         prefix_tokens + rng.integers(1, 500, count),
         rng.integers(1, int(rng.choice((50, 600, 3000))), count),
+        priority=rng.integers(-2, int(rng.choice((-1, 3, 90))), count),
         prefix_group=np.where(rng.random(count) < 0.8, rng.integers(0, 4, count), -1),
         prefix_tokens=np.full(count, prefix_tokens),
     )
@@ -84,7 +86,8 @@ def busy_load(rng: np.random.Generator) -> tuple[Config, Workload]:
         "preemption_mode": str(rng.choice(("recompute", "recompute", "restart"))),
         "block_size": int(rng.choice((8, 16, 16, 32))),
     }
-    engine["name"] = str(rng.choice(("vllm-0.33.0", "vllm-0.16.0")))
+    engine["policy"] = str(rng.choice(("fcfs", "priority")))
+    engine["name"] = str(rng.choice(("vllm-0.33.0", "vllm-0.16.0"))) if engine["policy"] == "fcfs" else "vllm-0.33.0"
     return Config(engine=EngineConfig(**engine), run=RunConfig(horizon_s=float(rng.choice((20.0, 200.0))))), workload
 
 
@@ -97,9 +100,9 @@ def test_busy_loads_equal_the_general_loop(seed: int) -> None:
     for dense in (False, True):
         records.engine["dense"] = dense
         run = run_recorded(records, workload, fast_forward=True, record_steps=False)
-        assert (run.memory.scalars[0]["admitted_arrivals"] > 0) == dense
+        assert run.memory.scalars[0]["dense"] == dense
         facts.append(kernel_facts(run, case))
-        rows.append(np.concatenate([run.floats[0].view(np.int64), run.ints[0]]))
+        rows.append(np.concatenate([run.rows.floats[0].view(np.int64), run.rows.ints[0]]))
     assert facts[0].requests == facts[1].requests
     assert facts[0].totals == facts[1].totals
     assert facts[0].free_order == facts[1].free_order

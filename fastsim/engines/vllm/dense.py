@@ -1,8 +1,8 @@
 """The same engine over dense arrays, for configurations in which little can happen.
 
-Under vLLM's own rules without the rarer knobs (`is_plain`), at the end of a step everybody running decodes but at most
-one, whoever is preempted is the last in running order and goes to the front of the queue. So the running list is an
-array, the queue a stack of preempted requests on top of the arrivals, and nobody needs a link or a lane of its own.
+Under vLLM's own rules, by arrival or by priority, without the rarer knobs (`is_plain`), at the end of a step everybody
+running decodes but at most one, the last in running order. So the running list is an array, and nobody needs a link or
+a lane of its own.
 A step in which the head of the queue cannot be admitted is known before it is computed, and is part of a jump.
 
 What can happen to few (a livelock under restart, an empty step, a full log) is left to the general loop: `run_dense`
@@ -19,11 +19,13 @@ from fastsim.engines.vllm.dense_batch import (
     enter_dense,
     finish_decoders,
     finish_dense,
-    preempt_last,
+    preempt_at,
     set_back_clock,
     take_due_blocks,
+    victim_place,
     write_out_dense,
 )
+from fastsim.engines.vllm.dense_queue import head_of_queue, is_by_rank, let_in, take_head
 from fastsim.engines.vllm.fast_forward import jump_at_once, jump_by_time, steps_until_short
 from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.gaps import gap_log_has_room, tick
@@ -44,8 +46,7 @@ def is_plain(s):
     """Whether the dense loop knows all rules of this configuration."""
     cfg = s.cfg
     own_rules = (
-        cfg["queue_order"] == QueueOrder.FCFS
-        and cfg["victim"] == Victim.TAIL
+        (_is_fcfs(s) or _is_priority(s))
         and cfg["boost_after"] == 0
         and cfg["preemption_mode"] != PreemptionMode.SWAP
         and cfg["admission"] == Admission.GREEDY
@@ -68,6 +69,18 @@ def is_plain(s):
 
 
 @inlined
+def _is_fcfs(s):
+    return s.cfg["queue_order"] == QueueOrder.FCFS and s.cfg["victim"] == Victim.TAIL
+
+
+@inlined
+def _is_priority(s):
+    """Not in 0.16.0, where one that preempts itself ends the running loop, so that those behind it do not decode."""
+    is_priority = s.cfg["queue_order"] == QueueOrder.PRIORITY and s.cfg["victim"] == Victim.PRIORITY
+    return is_priority and not s.cfg["self_preemption_stops"]
+
+
+@inlined
 def _budget(s):
     return min(s.cfg["max_num_scheduled_tokens"], s.cfg["max_num_batched_tokens"])
 
@@ -76,6 +89,7 @@ def _budget(s):
 def run_dense(s):
     """One run from the first arrival to its end. Returns 0, or FALL_BACK: the general loop has to do it."""
     reset(s)
+    s.st["dense"] = 1
     s.st["prefilling"] = NONE
     stop = GOING_ON
     while True:
@@ -97,26 +111,9 @@ def run_dense(s):
         end_life(s, write_out_dense(s, place, 0))
     if s.st["prefilling"] != NONE:
         end_life(s, s.st["prefilling"])
-    for k in range(s.st["admitted_arrivals"], s.st["arrival_cursor"]):
-        s.log.status[s.q.arrivals[k]] = Status.WAITING
     s.tot["cap_steps"] = s.st["cap"] * s.tot["steps"]
     settle(s, stop)
     return 0
-
-
-@inlined
-def let_in(s, until_us):
-    """Everybody who has arrived by `until_us` is in the queue."""
-    cursor = s.st["arrival_cursor"]
-    while cursor < s.st["own_arrivals"]:
-        i = s.q.arrivals[cursor]
-        if s.log.arrival_us[i] > until_us:
-            break
-        s.req.waiting_since_us[i] = s.log.arrival_us[i]
-        s.st["alive_tokens"] += s.wl.prompt_tokens[i] + s.wl.output_tokens[i]
-        s.st["waiting"] += 1
-        cursor += 1
-    s.st["arrival_cursor"] = cursor
 
 
 @inlined
@@ -137,13 +134,6 @@ def _before_step(s):
 
 
 # --- Waiting ----------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def head_of_queue(s):
-    """Who was preempted last, else who came first."""
-    size = s.st["heap_size"]
-    return s.q.heap[size - 1] if size > 0 else s.q.arrivals[s.st["admitted_arrivals"]]
 
 
 @inlined
@@ -188,11 +178,7 @@ def admit_waiting(s, running):
 @inlined
 def admit_dense(s, i, tokens, hits):
     """Move the head of the queue onto this step's list."""
-    if s.st["heap_size"] > 0:
-        s.st["heap_size"] -= 1
-    else:
-        s.st["admitted_arrivals"] += 1
-    s.st["waiting"] -= 1
+    take_head(s)
     computed = hits * s.cfg["block_size"]
     allocate_slots(s, i, computed + tokens, hits)
     s.req.num_computed_tokens[i] = computed
@@ -230,11 +216,12 @@ def step_dense(s, blocked):
     s.st["context_tokens"] = 0
     s.st["prefill_pairs_doubled"] = 0
     take_due_blocks(s)
-    decoders = s.st["clocked"]
-    s.st["token_budget"] = _budget(s) - decoders
-    running = decoders
+    s.st["token_budget"] = _budget(s) - s.st["clocked"]
+    running = 0
     if s.st["prefilling"] != NONE:
-        running += _go_on_with_prefill(s)
+        running = _go_on_with_prefill(s)
+    decoders = s.st["clocked"]
+    running += decoders
     if s.st["preempted"] == 0 and not blocked:
         running = admit_waiting(s, running)
     decode = s.st["decode_tokens"] + decoders
@@ -253,14 +240,18 @@ def step_dense(s, blocked):
 
 @inlined
 def _go_on_with_prefill(s):
-    """The next chunk of the request in prefill. Returns 1, or 0: blocks are short, and as the last it gives way."""
+    """The next chunk of the request in prefill. Returns 1, or 0: blocks are short, and it is the one to give way."""
     i = s.st["prefilling"]
     computed = s.req.num_computed_tokens[i]
     tokens = min(s.req.num_tokens[i] - computed, s.st["token_budget"])
     needed = blocks_for(s, computed + tokens) - s.req.num_blocks[i]
-    if needed > s.st["free"]:
-        preempt_last(s)
-        return 0
+    preempted = 0
+    while needed > s.st["free"]:
+        preempt_at(s, victim_place(s), 1)
+        if s.st["prefilling"] == NONE:
+            s.tot["ineffective_preemptions"] += preempted
+            return 0
+        preempted += 1
     if needed > 0:
         take_blocks(s, needed)
         s.req.num_blocks[i] += needed
@@ -321,8 +312,9 @@ def jump_dense(s):
     if steps <= 0:
         return False
     stop_us = s.cfg["horizon_us"]
-    if s.st["waiting"] == 0:
-        stop_us = min(stop_us, next_arrival_us(s))
+    cap = min(s.cfg["max_num_active_seqs"], s.st["cap"])
+    if s.st["waiting"] == 0 or (is_by_rank(s) and s.st["clocked"] < cap):
+        stop_us = min(stop_us, next_arrival_us(s))  # it may be admitted
     if s.cfg["b3_us_per_context_token"] != 0.0:
         done, last_call_us = jump_by_time(s, steps_until_short(s, steps), stop_us)
     else:

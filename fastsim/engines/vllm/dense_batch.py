@@ -1,14 +1,15 @@
 """The running requests of the dense loop: who decodes, in arrays in the order of admission.
 
 Everybody on the decode clock has a place: `clock_request`, `clock_offset` (C - D) and `clock_end`. Besides them at most
-one request is in the middle of its prefill, the last in running order. Of the lanes only the sizes are kept: whoever is
-preempted is the last in running order, so it never matters whose the blocks are that are due, only how many.
+one request is in the middle of its prefill, the last in running order. Of the lanes only the sizes are kept: whose the
+blocks are that are due matters only when they are short and the victim is not the last in running order.
 """
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import Status, note_completion
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import PreemptionMode
+from fastsim.engines.vllm.dense_queue import is_by_rank, queue_again
 from fastsim.engines.vllm.free_list import blocks_for, full_blocks, lane_of, take_blocks
 from fastsim.engines.vllm.lanes import NO_END, end_life
 from fastsim.engines.vllm.preemption import take_state_away
@@ -25,6 +26,7 @@ def enter_dense(s, i, left):
     s.q.clock_request[place] = i
     s.q.clock_offset[place] = offset
     s.q.clock_end[place] = end
+    s.q.clock_rank[place] = s.wl.victim_rank[i]
     s.q.lane_size[lane_of(s, offset)] += 1
     s.st["clocked"] = place + 1
     s.st["clock_context"] += offset
@@ -83,12 +85,20 @@ def next_end_dense(s):
 
 @inlined
 def take_due_blocks(s):
-    """A block for everybody who needs one in this step; while they are short, the last in running order is preempted.
+    """A block for everybody who needs one in this step, in running order; while they are short, preempt somebody."""
+    due = s.q.lane_size[s.st["due_lane"]]
+    if due <= s.st["free"]:
+        take_blocks(s, due)
+    elif is_by_rank(s):
+        _share_by_rank(s, due)
+    else:
+        _share_in_order(s, due)
 
-    Those first in running order have theirs first, so the last one is still to be served when blocks are short.
-    """
+
+@helper
+def _share_in_order(s, unserved):
+    """The victim is the last in running order: while blocks are short it is still to be served itself."""
     lane = s.st["due_lane"]
-    unserved = s.q.lane_size[lane]
     preempted = 0
     while unserved > s.st["free"]:
         if s.st["free"] > 0:
@@ -96,7 +106,7 @@ def take_due_blocks(s):
             unserved -= s.st["free"]
             take_blocks(s, s.st["free"])
         due = s.q.lane_size[lane]
-        preempt_last(s)
+        preempt_at(s, victim_place(s), 0)
         if s.q.lane_size[lane] < due:
             unserved -= 1
             if unserved == 0:  # it needed the block itself
@@ -106,16 +116,67 @@ def take_due_blocks(s):
 
 
 @helper
-def preempt_last(s):
-    """Preempt the last in running order, to the front of the queue: who is in prefill, else the youngest decoder."""
+def _share_by_rank(s, unserved):
+    """The victim may stand anywhere. One that stands before the request in need has been served in this step."""
+    lane = s.st["due_lane"]
+    place = 0
+    while unserved > s.st["free"]:
+        if lane_of(s, s.q.clock_offset[place]) != lane:
+            place += 1
+            continue
+        unserved -= 1
+        preempted = 0
+        served = True
+        while served and s.st["free"] == 0:
+            victim = victim_place(s)
+            due = s.q.lane_size[lane]
+            preempt_at(s, victim, 1 if victim < place else 0)
+            if victim == place:
+                s.tot["ineffective_preemptions"] += preempted
+                served = False
+            elif victim < place:
+                place -= 1
+            elif s.q.lane_size[lane] < due:
+                unserved -= 1
+            preempted += 1
+        if served:
+            take_blocks(s, 1)
+            place += 1
+    take_blocks(s, unserved)
+
+
+@inlined
+def victim_place(s):
+    """Whom to preempt: the last in running order, or the first of greatest rank. One in prefill is behind the last."""
+    decoders = s.st["clocked"]
     i = s.st["prefilling"]
-    if i != NONE:
+    if not is_by_rank(s):
+        return decoders if i != NONE else decoders - 1
+    greatest = -1
+    for place in range(decoders):
+        greatest = max(greatest, s.q.clock_rank[place])
+    if i != NONE and s.wl.victim_rank[i] > greatest:
+        return decoders
+    place = 0
+    while s.q.clock_rank[place] != greatest:
+        place += 1
+    return place
+
+
+@helper
+def preempt_at(s, place, ahead):
+    """Preempt the request at a place: a decoder, or, behind the last one, the request in prefill."""
+    decoders = s.st["clocked"]
+    if place == decoders:
+        i = s.st["prefilling"]
         s.st["prefilling"] = NONE
     else:
-        place = s.st["clocked"] - 1
-        i = write_out_dense(s, place, 0)
-        s.st["clocked"] = place
-        if s.q.clock_end[place] == s.st["clock_next_end"]:
+        i = write_out_dense(s, place, ahead)
+        end = s.q.clock_end[place]
+        for behind in range(place + 1, decoders):
+            _move(s, behind, behind - 1)
+        s.st["clocked"] = decoders - 1
+        if end == s.st["clock_next_end"]:
             s.st["clock_next_end"] = next_end_dense(s)
     end_life(s, i)
     take_state_away(s, i)
@@ -125,9 +186,15 @@ def preempt_last(s):
     s.tot["last_preemption_us"] = s.st["now_us"]
     s.st["preempted"] += 1
     s.req.waiting_since_us[i] = s.st["now_us"]
-    s.q.heap[s.st["heap_size"]] = i
-    s.st["heap_size"] += 1
-    s.st["waiting"] += 1
+    queue_again(s, i)
+
+
+@inlined
+def _move(s, old, place):
+    s.q.clock_request[place] = s.q.clock_request[old]
+    s.q.clock_offset[place] = s.q.clock_offset[old]
+    s.q.clock_end[place] = s.q.clock_end[old]
+    s.q.clock_rank[place] = s.q.clock_rank[old]
 
 
 @helper
@@ -142,9 +209,7 @@ def finish_decoders(s, end_us):
             s.req.num_tokens[i] += 1
             finish_dense(s, i, end_us)
         else:
-            s.q.clock_request[place] = s.q.clock_request[old]
-            s.q.clock_offset[place] = s.q.clock_offset[old]
-            s.q.clock_end[place] = s.q.clock_end[old]
+            _move(s, old, place)
             place += 1
     s.st["clocked"] = place
     s.st["clock_next_end"] = next_end_dense(s)

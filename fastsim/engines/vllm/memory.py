@@ -64,6 +64,13 @@ def _dtypes(fields: type[Any]) -> dict[str, Any]:
 
 def workload_arrays(offered: Offered) -> Workload:
     """The workload as kernels read it."""
+    order = np.lexsort((offered.arrival_us, offered.priority))
+    keys = np.stack((offered.priority[order], offered.arrival_us[order]))
+    starts = np.ones(len(order), bool)
+    starts[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    rank, victim_rank = np.empty((2, len(order)), np.int32)
+    rank[order] = np.arange(len(order))
+    victim_rank[order] = np.cumsum(starts)
     return Workload(
         arrival_us=offered.arrival_us,
         order=offered.arrival_order(),
@@ -71,6 +78,9 @@ def workload_arrays(offered: Offered) -> Workload:
         output_tokens=offered.output_tokens,
         max_tokens=offered.max_tokens,
         priority=offered.priority,
+        priority_order=order.astype(np.int32),
+        priority_rank=rank,
+        victim_rank=victim_rank,
         prefix_group=offered.prefix_group,
         prefix_tokens=offered.prefix_tokens,
         think_us=offered.think_us,

@@ -61,6 +61,7 @@ SCALARS_DTYPE = np.dtype(
             "clock_token_us",  # when they all got their latest token
             "clock_step",  # steps done then
             # dense loop
+            "dense",  # this run is made there
             "prefilling",  # the request in the middle of its prefill, the last in running order
             "admitted_arrivals",  # of `arrivals`, those before this place have been admitted
             # asynchronous scheduling: "the flight" is the batch whose output is not known yet at a schedule() call

@@ -62,6 +62,9 @@ class Workload(NamedTuple):
     priority: Int32Array
     prefix_group: Int32Array
     prefix_tokens: Int32Array
+    priority_order: Int32Array
+    priority_rank: Int32Array
+    victim_rank: Int32Array
     think_us: Int64Array
     clients: Int64Array
     group_parent: Int32Array
@@ -157,6 +160,7 @@ class Queues(NamedTuple):
     clock_request          int32    (num_requests,)            who is on the clock, dense, in no order
     clock_end              int64    (num_requests,)            its end_clock
     clock_offset           int32    (num_requests,)            dense loop: its C - D; there all in admission order
+    clock_rank             int32    (num_requests,)            dense loop: its victim_rank
     heap                   int32    (num_requests,)            waiting requests ordered by queue_key; dense: a stack
     arrivals               int32    (num_requests,)            servable requests that arrive by themselves, in order
     arrival_heap           int32    (num_requests,)            requests whose arrival became known during the run
@@ -179,6 +183,7 @@ class Queues(NamedTuple):
     clock_request: Int64Array
     clock_end: Int64Array
     clock_offset: Int32Array
+    clock_rank: Int32Array
     heap: Int64Array
     arrivals: Int64Array
     arrival_heap: Int64Array
