@@ -8,6 +8,7 @@ from sweeps.answers.collapse import answer_discussion, answer_remedies, answer_w
 from sweeps.answers.common import Section, Setup
 from sweeps.answers.engines import answer_async, answer_blis_vs_vllm, answer_livelock
 from sweeps.answers.preemption import answer_salvage, answer_swap, answer_victims
+from sweeps.answers.sglang import answer_sglang
 from sweeps.answers.urgency import answer_priority
 
 QUESTIONS: dict[str, Callable[[Setup], Section]] = {
@@ -24,6 +25,7 @@ QUESTIONS: dict[str, Callable[[Setup], Section]] = {
     "where": answer_where,
     "async": answer_async,
     "blis_vs_vllm": answer_blis_vs_vllm,
+    "sglang": answer_sglang,
     "livelock": answer_livelock,
     "mooncake": answer_mooncake,
 }
