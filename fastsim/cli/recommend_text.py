@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fastsim.analysis.recommend.slo import Interval, Outlook
 
 SHORT = {"engine.max_num_seqs": "seqs", "engine.max_num_batched_tokens": "tokens"}
-"""Names of the two numbers in tables."""
+"""Names of the two batch limits in tables."""
 MOST = 10.0
 """A gain beyond it is not told in digits: what is gained over serves next to nobody."""
 

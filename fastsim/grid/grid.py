@@ -278,11 +278,6 @@ class Grid:
         """The parts of shard 1 to `of`."""
         return self.select(shard=(shard, of))
 
-    def part_ranges(self, rows_per_part: int | None = None) -> Iterable[tuple[int, int]]:
-        """Start and stop of every part of the whole grid, in order, made one at a time."""
-        plan = self.select(rows_per_part=rows_per_part).plan
-        return (plan.bounds(part) for part in range(plan.count))
-
 
 def _listed(values: Sequence[Any]) -> Any:
     return ["range", values.start, len(values)] if isinstance(values, range) else list(values)

@@ -16,8 +16,8 @@ from typing import Protocol
 from fastsim.errors import InputError, WorkError, need
 from fastsim.grid import Grid, Part
 from fastsim.runner.cores import available_cores
-from fastsim.runner.deaths import Deaths
-from fastsim.runner.hands import Event
+from fastsim.runner.death_counter import DeathCounter
+from fastsim.runner.dispatch import Event
 from fastsim.runner.pool import Pool
 from fastsim.runner.progress import Progress, Silent
 from fastsim.runner.signals import terminated_by_signal
@@ -150,7 +150,7 @@ class _Run:
         self.progress = progress
         self.parts: Iterator[Part] = iter(folder.missing_parts())
         self.retries: deque[Task] = deque()
-        self.deaths = Deaths()
+        self.death_counter = DeathCounter()
         self.pieces: dict[int, list[Piece]] = {}  # by part, of those that several workers share
         self.piece_errors: dict[int, dict[int, str]] = {}
         self.result = SweepResult(folder.path, 0, 0, 0.0)
@@ -218,13 +218,13 @@ class _Run:
         if event.kind == "done":
             self._store(event.value)
         elif event.kind == "died":
-            self._bury(event)
+            self._retry_after_death(event)
         elif event.kind == "ready":
             self.progress.ready()
         elif event.kind == "note":
             self.progress.note(event.value)
         elif event.kind == "at":
-            self.deaths.progress()
+            self.death_counter.progress()
         elif event.kind == "full":
             raise WorkError(f"{event.value}; {KEPT}")
         elif event.kind == "broken":
@@ -232,7 +232,7 @@ class _Run:
 
     def _store(self, outcome: Outcome) -> None:
         """Note what a worker stored; store what it handed in."""
-        self.deaths.progress()
+        self.death_counter.progress()
         self.result.tracebacks += outcome.tracebacks[: 3 - len(self.result.tracebacks)]
         part = outcome.task.part
         if outcome.record is not None:
@@ -272,10 +272,10 @@ class _Run:
             pieces.sort(key=lambda piece: piece.first)
             self._add(self._write(part, part_data(self.grid, part, pieces), errors))
 
-    def _bury(self, event: Event) -> None:
+    def _retry_after_death(self, event: Event) -> None:
         """A worker died: what it had not begun is handed out again, and what it was doing."""
-        again = self.deaths.bury(event)
-        if self.deaths.too_many:
+        again = self.death_counter.after_death(event)
+        if self.death_counter.too_many:
             raise WorkError(
                 f"workers keep dying ({event.value}), so the sweep stopped; what was done is kept in "
                 f"{self.folder.path}, and fewer --workers need less memory"

@@ -18,14 +18,14 @@ from types import TracebackType
 from typing import Any
 
 from fastsim.errors import WorkError
-from fastsim.runner.hands import Desk, Event, Hand
+from fastsim.runner.dispatch import Dispatcher, Event, WorkerHandle
 from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
 
 START_AGAIN_AFTER_S = (0.05, 0.2, 1.0)
 
 
 @dataclass
-class _Worker(Hand):
+class _Worker(WorkerHandle):
     process: BaseProcess
     connection: Connection
     started: bool = False
@@ -57,7 +57,7 @@ class _Worker(Hand):
         with suppress(OSError):
             self.connection.send(self.finished + 1)
 
-    def obituary(self) -> Event:
+    def death_event(self) -> Event:
         """The event of this worker's death."""
         current = self.tasks.popleft() if self.started else None
         return Event("died", _cause(self.process.exitcode), current, self.at, tuple(self.tasks))
@@ -71,12 +71,12 @@ class Pool:
     job
         What every worker needs to know.
     next_task, size, first
-        See `Desk`.
+        See `Dispatcher`.
     """
 
     def __init__(self, job: Job, next_task: Callable[[], Task | None], size: int, first: int) -> None:
         self.job = job
-        self.desk = Desk(next_task, size, first)
+        self.dispatcher = Dispatcher(next_task, size, first)
         self.workers: list[_Worker] = []
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["fastsim.worker", job.simulation])
@@ -100,15 +100,15 @@ class Pool:
 
     def events(self) -> Iterator[Event]:
         """What happens, until every task is done. Deaths are followed by a new worker."""
-        while self.desk.hand_out(self.workers):
-            bells = [bell for worker in self.workers for bell in (worker.connection, worker.process.sentinel)]
-            rung = set(wait(bells, timeout=0.5 if len(self.workers) < self.desk.size else None))
+        while self.dispatcher.dispatch(self.workers):
+            awaited = [each for worker in self.workers for each in (worker.connection, worker.process.sentinel)]
+            ready = set(wait(awaited, timeout=0.5 if len(self.workers) < self.dispatcher.size else None))
             for worker in list(self.workers):
-                if not rung.isdisjoint((worker.connection, worker.process.sentinel)):
+                if not ready.isdisjoint((worker.connection, worker.process.sentinel)):
                     yield from self._listen(worker)
             if any(worker.ready for worker in self.workers):
-                self.desk.begin()
-                while len(self.workers) < self.desk.workers_wanted:
+                self.dispatcher.begin()
+                while len(self.workers) < self.dispatcher.workers_wanted:
                     self._start_worker()
 
     def _listen(self, worker: _Worker) -> Iterator[Event]:
@@ -120,7 +120,7 @@ class Pool:
         if dead:
             self.workers.remove(worker)
             worker.connection.close()
-            yield worker.obituary()
+            yield worker.death_event()
             self._start_worker()
 
     def _start_worker(self) -> None:

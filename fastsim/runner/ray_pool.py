@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fastsim.errors import FastsimError, InputError
 from fastsim.runner.cores import available_cores
-from fastsim.runner.hands import Desk, Event, Hand
+from fastsim.runner.dispatch import Dispatcher, Event, WorkerHandle
 from fastsim.store.sources import changed_sources, source_hashes
 from fastsim.worker import OUT_OF_MEMORY, Asked, Job, Outcome, Pace, PartRun, Task, limit_threads
 from fastsim.workload import WorkloadPlan
@@ -102,26 +102,26 @@ REMOTE = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, concurrency_
 
 
 @dataclass
-class _Worker(Hand):
-    """A worker as the driver sees it. `begins` rings when it is ready, `bells` when its tasks are done, in order."""
+class _Worker(WorkerHandle):
+    """A worker as the driver sees it. `starting` is done when it is ready, `running` when its tasks are, in order."""
 
     number: int
     handle: Any
-    begins: Any
-    bells: deque[Any] = field(default_factory=deque)
+    starting: Any
+    running: deque[Any] = field(default_factory=deque)
     finished: int = 0
 
     def send(self, task: Task) -> None:
         """Have it run a task after those it has."""
-        self.bells.append(self.handle.run.options(concurrency_group="work").remote(task))
+        self.running.append(self.handle.run.options(concurrency_group="work").remote(task))
 
     def ask_to_share(self) -> None:
         """Name the task that others wait to share."""
         self.handle.share.options(concurrency_group="talk").remote(self.finished + 1)
 
-    def bell(self) -> Any:
+    def awaited(self) -> Any:
         """What to wait for next; None when it has nothing to do."""
-        return (self.bells[0] if self.bells else None) if self.ready else self.begins
+        return (self.running[0] if self.running else None) if self.ready else self.starting
 
 
 def connect(workers: int | None) -> tuple[int, AbstractContextManager[object]]:
@@ -137,7 +137,7 @@ def connect(workers: int | None) -> tuple[int, AbstractContextManager[object]]:
         return workers or _cluster_cores(), nullcontext()
     try:
         if address:
-            _knock(address)
+            _check_reachable(address)
             _start(address=address)
             return workers or _cluster_cores(), _Connection()
         workers = workers or available_cores()
@@ -160,7 +160,7 @@ def _start(**options: Any) -> None:
         signal.signal(signal.SIGTERM, ours)
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Fail when nobody listens at host:port: there Ray would wait, print a page, and end the process."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
@@ -189,7 +189,7 @@ class RayPool:
     job
         What every worker needs to know.
     next_task, size, first
-        See `Desk`.
+        See `Dispatcher`.
     connection
         Closed at the end.
     """
@@ -203,7 +203,7 @@ class RayPool:
         connection: AbstractContextManager[object],
     ) -> None:
         self.job = job
-        self.desk = Desk(next_task, size, first)
+        self.dispatcher = Dispatcher(next_task, size, first)
         self.connection = connection
         self.workers: list[_Worker] = []
         self.started = 0
@@ -225,15 +225,15 @@ class RayPool:
     def events(self) -> Iterator[Event]:
         """What happens, until every task is done. Deaths are followed by a new worker."""
         started, said = time.monotonic(), 0
-        while self.desk.hand_out([worker for worker in self.workers if worker.ready]):
-            while len(self.workers) < self.desk.workers_wanted:
+        while self.dispatcher.dispatch([worker for worker in self.workers if worker.ready]):
+            while len(self.workers) < self.dispatcher.workers_wanted:
                 self._start_worker()
-            bells = {bell: worker for worker in self.workers if (bell := worker.bell()) is not None}
-            rung, _ = ray.wait(list(bells), num_returns=1, timeout=WAIT_S)
-            if len(rung) < len(bells):
-                rung, _ = ray.wait(list(bells), num_returns=len(bells), timeout=0)
-            for bell in rung:
-                yield self._listen(bells[bell], bell)
+            awaited = {reference: worker for worker in self.workers if (reference := worker.awaited()) is not None}
+            done, _ = ray.wait(list(awaited), num_returns=1, timeout=WAIT_S)
+            if len(done) < len(awaited):
+                done, _ = ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
+            for reference in done:
+                yield self._listen(awaited[reference], reference)
             if not any(worker.ready for worker in self.workers):
                 waited = time.monotonic() - started
                 if said < len(SLOW_START) and waited > SLOW_START[said][0]:
@@ -246,27 +246,27 @@ class RayPool:
         begins = handle.ready.options(concurrency_group="work").remote(dict(source_hashes()), self.job.grid.spec_hash)
         self.workers.append(_Worker(self.started, handle, begins))
 
-    def _listen(self, worker: _Worker, bell: Any) -> Event:
+    def _listen(self, worker: _Worker, reference: Any) -> Event:
         """What a worker says: that it is ready, or a task's outcome; or its death."""
         try:
-            value = ray.get(bell)
+            value = ray.get(reference)
         except RayTaskError as error:
             return Event("broken", str(error))
         except RayError as error:
-            return self._bury(worker, error)
+            return self._death_event(worker, error)
         if not worker.ready:
             if value is not None:
                 raise InputError(f"--backend ray: {value}")
             worker.ready = True
-            self.desk.begin()
+            self.dispatcher.begin()
             return Event("ready")
         worker.tasks.popleft()
-        worker.bells.popleft()
+        worker.running.popleft()
         worker.finished += 1
         worker.asked = False
         return Event("done", value)
 
-    def _bury(self, worker: _Worker, error: RayError) -> Event:
+    def _death_event(self, worker: _Worker, error: RayError) -> Event:
         """A worker, its node or its result is gone: what it was doing, and what it had not begun."""
         self.workers.remove(worker)
         with suppress(RayError):

@@ -60,7 +60,7 @@ class Recommendation:
     risks
         Name and outlook of the best under other loads.
     alternatives, reliefs
-        What other values of the two numbers, and more of each resource, would do.
+        What other values of the two batch limits, and more of each resource, would do.
     rate
         Of `--max-rate`.
     replicas

@@ -1,4 +1,4 @@
-"""A model on a GPU as recommendations need it: the KV pool depends on the two numbers that are looked for."""
+"""A model on a GPU as recommendations need it: the KV pool depends on the two batch limits that are looked for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Hardware:
         return cls(model, gpu, block_size, tuple(sorted(known.items())), engine)
 
     def estimate(self, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
-        """What the data sheets give for these two numbers, and everything that is assumed."""
+        """What the data sheets give for these two batch limits, and everything that is assumed."""
         return _estimated(self, max_num_seqs, max_num_batched_tokens)
 
     @property

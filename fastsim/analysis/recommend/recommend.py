@@ -53,9 +53,9 @@ def recommend(
     spec
         A spec file, or a spec; None: `sets` alone.
     sets
-        `key=value` settings on top; one of the two numbers set here is not searched.
+        `key=value` settings on top; one of the two batch limits set here is not searched.
     axes
-        `key=v1,v2,...` further engine settings to choose from, or other values of the two numbers.
+        `key=v1,v2,...` further engine settings to choose from, or other values of the two batch limits.
     model, gpu
         Presets that give step times and, for each setting, the KV pool that is left; of several GPUs as `4xh100`.
     assume
@@ -178,8 +178,8 @@ class _Question:
         needed = not best.outlook.meets
         has_rate = self.traffic.rate_per_s is not None
         rate = max_rate(*asked) if with_max_rate or (needed and has_rate) else None
-        hopeless = needed and has_rate and rate is None
-        replicas = min_replicas(*asked) if with_min_gpus or (needed and not hopeless) else None
+        no_rate_found = needed and has_rate and rate is None
+        replicas = min_replicas(*asked) if with_min_gpus or (needed and not no_rate_found) else None
         return {"rate": rate, "replicas": replicas}
 
     def _other(self, settings: dict[str, Any], best: Option) -> Option | None:

@@ -24,7 +24,7 @@ DEFAULTS: dict[str, tuple[int, ...]] = {
     ),
     TOKENS: (256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384),
 }
-"""What is tried for the two numbers unless a spec or `--axis` says otherwise: steps of an eighth to a half."""
+"""What is tried for the two batch limits unless a spec or `--axis` says otherwise: steps of an eighth to a half."""
 
 Point = tuple[int, ...]
 """A setting by its position on each knob."""
@@ -41,7 +41,7 @@ class Space:
     knobs
         The axes, each with the keys it sets.
     hardware
-        Gives the KV pool of each setting, which shrinks as the two numbers grow; None: as in the base.
+        Gives the KV pool of each setting, which shrinks as the two batch limits grow; None: as in the base.
     notes
         What was left out of a spec's sweep, as sentences.
     """
@@ -113,7 +113,7 @@ class Space:
 
 
 def space_of(spec: Spec, axis_options: Sequence[str] = (), hardware: Hardware | None = None) -> Space:
-    """The settings of a spec: its engine axes, and the two numbers where it does not sweep or `--set` them.
+    """The settings of a spec: its engine axes, and the two batch limits where it does not sweep or `--set` them.
 
     Raises
     ------

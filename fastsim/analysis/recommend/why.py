@@ -21,7 +21,7 @@ HELPS = 0.01
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another value of one of the two numbers, all else as recommended."""
+    """Another value of one of the two batch limits, all else as recommended."""
 
     key: str
     value: int
@@ -73,7 +73,7 @@ def alternatives(
     settings: Mapping[str, Any],
     seeds: Sequence[int],
 ) -> list[Alternative]:
-    """About half and double of each of the two numbers, where a server would start with them."""
+    """About half and double of each of the two batch limits, where a server would start with them."""
     tries: list[tuple[str, int]] = []
     for key in (SEQS, TOKENS):
         now = int(config.value(key))

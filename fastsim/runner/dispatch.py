@@ -10,7 +10,7 @@ from typing import Any
 from fastsim.worker import Task
 
 TASKS_PER_WORKER = 2
-ALL_HANDS_AFTER_S = 1.0
+ALL_WORKERS_AFTER_S = 1.0
 """A sweep of few parts that takes longer than this gets all workers, which then share parts."""
 
 
@@ -30,7 +30,7 @@ class Event:
 
 
 @dataclass
-class Hand:
+class WorkerHandle:
     """A worker as whoever hands out work sees it: `tasks` it has, the first one under way; `asked` to share that."""
 
     tasks: deque[Task] = field(default_factory=deque, kw_only=True)
@@ -47,7 +47,7 @@ class Hand:
 
 
 @dataclass
-class Desk:
+class Dispatcher:
     """Tasks that wait, and how they are handed out.
 
     Parameters
@@ -64,19 +64,19 @@ class Desk:
     size: int
     first: int
     upcoming: deque[Task] = field(default_factory=deque)
-    all_hands_at: float = math.inf
+    all_workers_at: float = math.inf
 
     @property
     def workers_wanted(self) -> int:
         """How many workers there should be by now."""
-        return self.size if time.monotonic() >= self.all_hands_at else min(self.first, self.size)
+        return self.size if time.monotonic() >= self.all_workers_at else min(self.first, self.size)
 
     def begin(self) -> None:
         """A worker is ready: from the first on, time counts."""
-        if self.all_hands_at == math.inf:
-            self.all_hands_at = time.monotonic() + ALL_HANDS_AFTER_S
+        if self.all_workers_at == math.inf:
+            self.all_workers_at = time.monotonic() + ALL_WORKERS_AFTER_S
 
-    def hand_out(self, workers: Sequence[Hand]) -> bool:
+    def dispatch(self, workers: Sequence[WorkerHandle]) -> bool:
         """Give work to whoever needs it; False when everything is done.
 
         A second task is kept ready at a worker only while there is enough for all workers: at the end nobody waits
@@ -93,7 +93,7 @@ class Desk:
         self._share_out(workers)
         return bool(self.upcoming) or any(worker.tasks for worker in workers)
 
-    def _share_out(self, workers: Sequence[Hand]) -> None:
+    def _share_out(self, workers: Sequence[WorkerHandle]) -> None:
         """When nothing is left to hand out, ask a busy worker for each idle one to share what it has."""
         idle = sum(worker.ready and not worker.tasks for worker in workers)
         if self.upcoming or not idle:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from fastsim.runner.hands import Event
+from fastsim.runner.dispatch import Event
 from fastsim.worker import Task
 
 KILLS_UNTIL_ALONE = 2
@@ -14,7 +14,7 @@ DEATHS_WITHOUT_PROGRESS = 12
 
 
 @dataclass
-class Deaths:
+class DeathCounter:
     """The deaths of one sweep: by part, by configuration, and in a row."""
 
     by_part: dict[int, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Deaths:
         """A part or a configuration got done."""
         self.in_a_row = 0
 
-    def bury(self, event: Event) -> Task | None:
+    def after_death(self, event: Event) -> Task | None:
         """Count a death; how what the worker was doing is tried again, so that what kills is found and then skipped."""
         self.in_a_row += 1
         task = event.task
