@@ -8,7 +8,6 @@ from benchmarks.timing import Kernel
 from fastsim._jit import borrow, entry
 from fastsim.grid import Grid
 from fastsim.metrics.summary import summarise
-from fastsim.records import engines_in
 from fastsim.simulation import compile_kernels, engine_records, simulate_chunk
 from fastsim.store import schema
 from fastsim.workload import Workload, WorkloadPlan
@@ -34,7 +33,7 @@ def shares(grid: Grid, workloads: int) -> dict[str, float]:
 
     `metrics` is timed on configurations spread over them and scaled up, `scheduling` is the rest of the kernel calls.
     """
-    compile_kernels(engines_in(grid))
+    compile_kernels(grid)
     plan = WorkloadPlan()
     each = grid.configs_per_workload
     spent = dict.fromkeys(("workloads", "records", "kernel", "storing"), 0.0)

@@ -82,11 +82,6 @@ def record_of(config: Config) -> Records:
     return records_of([config])
 
 
-def engines_in(grid: Any) -> list[str]:
-    """The folders of the engines that a grid may run: of its base, and of what its axes say."""
-    return sorted({engine_of(name).folder for name in grid.possible("engine.name")}, key=FOLDERS.index)
-
-
 def _folder_number(name: str) -> int:
     return FOLDERS.index(engine_of(name).folder)
 

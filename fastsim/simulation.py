@@ -3,7 +3,6 @@
 `fastsim run` is a chunk of one.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.config import Config, check_rules, resolved
+from fastsim.engines import folders_of
 from fastsim.engines.contract import Rows as Rows
 from fastsim.engines.contract import runtime_of
 from fastsim.engines.outputs import RequestLog, Status
@@ -165,9 +165,9 @@ def simulate(
     )
 
 
-def compile_kernels(engines: Iterable[str]) -> float:
-    """Compile the kernels of engines (by folder), or load them from the cache. Returns the seconds it took."""
+def compile_kernels(grid: Any) -> float:
+    """Compile the kernels of a grid's engines, or load them from the cache. Returns the seconds it took."""
     start = perf_counter()
-    for engine in engines:
+    for engine in folders_of(grid.possible("engine.name")):
         runtime_of(engine).compile_kernels()
     return perf_counter() - start

@@ -5,6 +5,7 @@ loaded with the configuration. `runtime.py` runs it (`fastsim.engines.contract`)
 the first of its configurations runs.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 
@@ -29,6 +30,17 @@ def engines() -> tuple[Engine, ...]:
 def engine_of(name: str) -> Engine:
     """The engine that a value of `engine.name` stands for."""
     return next(engine for engine in engines() if name in engine.names)
+
+
+def folders_of(names: Iterable[str]) -> list[str]:
+    """The folders of the engines that some values of `engine.name` stand for."""
+    found = {engine_of(name).folder for name in names}
+    return [folder for folder in FOLDERS if folder in found]
+
+
+def runtime_module(folder: str) -> str:
+    """The module that runs an engine."""
+    return f"fastsim.engines.{folder}.runtime"
 
 
 def supporting(ability: str) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.config import Config
-from fastsim.engines import supporting
+from fastsim.engines import runtime_module, supporting
 from fastsim.engines.encode import Take, take_of
 from fastsim.engines.outputs import RequestLog
 from fastsim.errors import InputError
@@ -228,7 +228,7 @@ class BatchRuntime(Runtime):
 @cache
 def runtime_of(folder: str) -> Runtime:
     """What runs the engine of a folder; the first call imports its kernels."""
-    runtime: Runtime = import_module(f"fastsim.engines.{folder}.runtime").RUNTIME
+    runtime: Runtime = import_module(runtime_module(folder)).RUNTIME
     return runtime
 
 

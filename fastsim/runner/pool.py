@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
+from fastsim.engines import folders_of, runtime_module
 from fastsim.errors import WorkError
 from fastsim.runner.dispatch import Dispatcher, Event, WorkerHandle
 from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
@@ -79,7 +80,8 @@ class Pool:
         self.dispatcher = Dispatcher(next_task, size, first)
         self.workers: list[_Worker] = []
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["fastsim.worker", job.simulation])
+        engines = map(runtime_module, folders_of(job.grid.possible("engine.name")))
+        self.context.set_forkserver_preload(["fastsim.worker", job.simulation, *engines])
 
     def __enter__(self) -> "Pool":
         self._start_worker()

@@ -75,11 +75,9 @@ class Remote:
                 return f"{socket.gethostname()} has a trace with other contents than the driver's"
         except FastsimError as error:
             return f"on {socket.gethostname()}: {error}"
-        from fastsim.records import engines_in  # here: it loads the compiler, which the driver does without
-
         simulation = import_module(self._job.simulation)
         with _one_at_a_time():
-            simulation.compile_kernels(engines_in(self._job.grid))
+            simulation.compile_kernels(self._job.grid)
         return None
 
     def run(self, task: Task) -> Outcome:

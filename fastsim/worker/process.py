@@ -33,8 +33,6 @@ def main(connection: Connection, job: Job) -> None:
     ("started", part), ("at", configuration), ("done", Outcome), ("full", sentence) when a part cannot be stored,
     ("broken", traceback) when there is a bug.
     """
-    from fastsim.records import engines_in  # here: it loads the compiler, which whoever starts workers does without
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sending = threading.Lock()
@@ -50,7 +48,7 @@ def main(connection: Connection, job: Job) -> None:
     asked = Asked()
     threading.Thread(target=_receive, args=(connection, tasks, asked), daemon=True).start()
     _notice.tell = lambda sentence: send("note", sentence)
-    send("ready", import_module(job.simulation).compile_kernels(engines_in(job.grid)))
+    send("ready", import_module(job.simulation).compile_kernels(job.grid))
     plan, pace = WorkloadPlan(), Pace()
     while True:
         task = tasks.get()

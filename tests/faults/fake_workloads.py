@@ -12,7 +12,7 @@ KILLS, OUT_OF_MEMORY = 13, 14
 """Numbers of requests whose workloads cannot be built."""
 
 
-def compile_kernels(engines):
+def compile_kernels(grid):
     """Called once in every worker, before it works."""
     build = WorkloadPlan.build
 

@@ -7,7 +7,6 @@ import numpy as np
 import polars as pl
 
 from fastsim.grid import Grid
-from fastsim.records import engines_in
 from fastsim.simulation import compile_kernels, engine_records, simulate_chunk
 from fastsim.store import schema
 from fastsim.workload import WorkloadPlan
@@ -38,7 +37,7 @@ class Cost:
 
 def sweep_cost(grid: Grid, parts: int) -> Cost:
     """Run configurations from all over the grid, and scale up: rows, workloads and parts."""
-    compile_kernels(engines_in(grid))
+    compile_kernels(grid)
     plan = WorkloadPlan()
     run_s: list[float] = []
     build_s: list[float] = []

@@ -19,7 +19,7 @@ from fastsim.config import Config
 from fastsim.errors import InputError
 from fastsim.grid import Grid
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
-from fastsim.records import Records, engines_in, records_at, records_of
+from fastsim.records import Records, records_at, records_of
 from fastsim.simulation import compile_kernels, simulate_chunk
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ class Evaluator:
         self._plan = LoadPlan()
         self._pool: EvaluatorPool | None = None
         self._seconds = 0.0
-        compile_kernels([] if grid is None else engines_in(grid))
+        if grid is not None:
+            compile_kernels(grid)
 
     def __enter__(self) -> "Evaluator":
         return self
@@ -183,7 +184,7 @@ class Evaluator:
         ids = [""] * count
         expected_s = self._seconds / max(self.runs, 1) * count
         if self._pool is None and self.workers > 1 and len(pieces) > 1 and expected_s > POOL_PAYS_S:
-            self._pool = EvaluatorPool(self.workers)
+            self._pool = EvaluatorPool(self.workers, {share.engine for task in tasks for share in task.records.shares})
         started = time.perf_counter()
         answers = (run_task(self._plan, piece) for piece in pieces) if self._pool is None else self._pool.run(pieces)
         for piece, answer in zip(pieces, answers, strict=True):

@@ -2,11 +2,12 @@
 
 import multiprocessing
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING
 
+from fastsim.engines import runtime_module
 from fastsim.errors import FastsimError, WorkError
 from fastsim.runner.pool import quiet_start
 
@@ -21,11 +22,13 @@ class EvaluatorPool:
     ----------
     size
         How many.
+    engines
+        The folders of the engines that they will run.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, engines: Iterable[str]) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["fastsim.worker", "fastsim.simulation"])
+        context.set_forkserver_preload(["fastsim.worker", "fastsim.simulation", *map(runtime_module, engines)])
         self._processes = []
         self._pipes: list[Connection] = []
         for _ in range(size):
