@@ -36,6 +36,7 @@ def command(
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
     from fastsim.engines import engine_of
+    from fastsim.engines.vllm.group_rules import is_special_config
     from fastsim.workload import WorkloadPlan
 
     grid, _ = read_grid(spec, options.with_engine(sets or [], engine), axes or [])
@@ -45,22 +46,28 @@ def command(
     plan = WorkloadPlan()
     fits: dict[Fit, int] = {}
     loads: dict[Load, int] = {}
-    checked = 0
+    checked = special = 0
     start = process_time()
     for index in spread(grid.size, MAX_CHECKED):
         config = grid.config(index)
         workload = plan.build(config.workload)
+        checked += 1
+        if is_special_config(config):
+            special += 1
+            continue
         fit = Fit.of(config, workload)
         fits[fit] = fits.get(fit, 0) + 1
         load = load_of(config, workload) if engine_of(config.engine.name).has_averages else None
         if load is not None:
             loads[load] = loads.get(load, 0) + 1
-        checked += 1
         if grid.size > MAX_CHECKED and process_time() - start > MAX_CPU_S:
             break
     if checked < grid.size:
         typer.echo(f"looked at {checked:,} of {grid.size:,} configurations, spread over the grid:")
-    stuck = _report_fits(fits, checked)
+    if special:
+        typer.echo(f"{special:,} of {checked:,} have KV cache groups or drafts: how many requests fit, and averages, "
+                   "are told of one full-attention group without drafts only")  # fmt: skip
+    stuck = _report_fits(fits, checked) if fits else False
     if loads:
         _report_loads(loads)
     if cost and not stuck:

@@ -1,6 +1,7 @@
 """What holds between KV cache groups, speculation and the other knobs."""
 
 from math import lcm
+from typing import Any
 
 from fastsim.engines.declaration import OwnColumn
 from fastsim.engines.vllm.group_texts import effective_groups, is_plain
@@ -36,6 +37,11 @@ LAYOUT = ("engine.kv_cache_groups", "engine.disable_hybrid_kv_cache_manager", "e
 def is_special(texts: Texts, disabled: bool, block_size: int, method: str | None) -> bool:
     """Whether a configuration has groups, or drafts."""
     return method is not None or not is_plain(effective_groups(texts, disabled, block_size))
+
+
+def is_special_config(config: Any) -> bool:
+    """The same of a configuration."""
+    return is_special(*(config.value(key) for key in (*LAYOUT, "spec.method")))
 
 
 def _special_only_if(key: str, allowed: tuple[object, ...], sentence: str) -> Rule:

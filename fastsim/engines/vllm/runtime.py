@@ -14,7 +14,7 @@ from fastsim.engines.encode import Take
 from fastsim.engines.outputs import RequestLog
 from fastsim.engines.vllm.chunk import run_chunk
 from fastsim.engines.vllm.groups.layouts import PLAIN, layout_numbers
-from fastsim.engines.vllm.groups.special import merged, special_rows, special_run
+from fastsim.engines.vllm.groups.special import compile_special_kernels, merged, special_rows, special_run
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, new_recorder, recorded_steps
 from fastsim.engines.vllm.records import config_records
@@ -31,10 +31,14 @@ RECORD_CAPACITY = 4096
 class VllmRuntime(Runtime):
     """vLLM's synchronous and asynchronous schedulers."""
 
+    _has_special = False
+    """Whether records of configurations with groups or drafts were made, whose kernels are others."""
+
     def config_records(self, take: Take, count: int, params: Records) -> Records:
         """See `fastsim.engines.vllm.records`."""
         records = config_records(take, count)
         records["layout"] = layout_numbers(take, count)
+        self._has_special = self._has_special or bool((records["layout"] != PLAIN).any())
         return records
 
     def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
@@ -93,6 +97,8 @@ class VllmRuntime(Runtime):
 
     def compile_kernels(self) -> None:
         """Compile the kernels, or load them from the cache; nothing if done before."""
+        if self._has_special:
+            compile_special_kernels()
         if getattr(run_chunk, "signatures", True):  # interpreted: nothing to compile
             return
         records, params = self.records_of([Config(engine=EngineConfig(num_gpu_blocks=2))])

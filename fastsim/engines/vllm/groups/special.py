@@ -28,6 +28,13 @@ def _records(records: Records) -> GroupRecords:
     return group_records(records, layouts_of(records["layout"]))
 
 
+def compile_special_kernels() -> None:
+    """Compile the kernels for groups and drafts, or load them from the cache; nothing if done before."""
+    from fastsim.engines.vllm.groups.rows import compile_kernels
+
+    compile_kernels()
+
+
 def special_rows(workload: Workload, records: Records, params: Records, fast_forward: bool) -> Rows:
     """Rows of configurations with groups or drafts."""
     from fastsim.engines.vllm.groups.rows import compile_kernels, run_rows
