@@ -167,6 +167,16 @@ def test_an_unfinished_sweep_is_no_fault_but_said(call, tmp_path):
         assert "running: 24 of 54 rows are there" in verb(call, "compare", folder)[2]
 
 
+def test_a_report_of_a_part_of_the_grid_says_so(call, tmp_path):
+    folder = make_folder(tmp_path / "rows", FULL, limit=20)
+    code, output, errors = call("report", folder)
+    assert (code, errors) == (0, "")
+    assert output.startswith("Answer, from the first 20 of 54 configurations: ")
+    page = (folder / "report.html").read_text()
+    assert "Answer, from the first 20 of 54 configurations: " in page
+    assert "what is said of them need not hold for the whole grid" in page
+
+
 def test_files_that_are_not_of_the_sweep_are_left_out(call, folder):
     shutil.copy(parts(folder)[0], folder / "parts" / "part-000000-copy.parquet")
     code, _, errors = verb(call, "compare", folder)

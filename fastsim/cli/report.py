@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fastsim.analysis.report.question import Question
+    from fastsim.analysis.report.rows import Sweep
 
 
 def price(text: str | float) -> float:
@@ -69,7 +70,7 @@ def command(
     rows = found.scan()
     for note in found.notes():
         typer.echo(f"note: {note}", err=True)
-    sweep = answered(read_sweep(folder, question_of(folder, rows), gpu_hour_price, rows))
+    sweep = named(answered(read_sweep(folder, question_of(folder, rows), gpu_hour_price, rows)), found.extent())
     written = []
     if page is not None or picture is None:
         path = folder / "report.html" if page is None else page
@@ -80,11 +81,19 @@ def command(
         from fastsim.cli.tables import wrapped
 
         typer.echo(wrapped(sweep.question.answer))
-    if found.extent():
-        typer.echo(wrapped(f"The rows are {found.extent()}: the answer is theirs, not the whole grid's."))
     for line in written:
         typer.echo(line)
     return 0
+
+
+def named(sweep: "Sweep", of: str) -> "Sweep":
+    """The sweep, its answer with what part of its grid the rows are, if they are not all."""
+    from dataclasses import replace
+
+    said = sweep.question.answer.removeprefix("Answer: ")
+    if not (of and said):
+        return sweep
+    return replace(sweep, question=replace(sweep.question, answer=f"Answer, from {of}: {said}"))
 
 
 def _write(path: Path, data: bytes, option: str) -> str:

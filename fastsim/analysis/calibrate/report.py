@@ -161,7 +161,7 @@ def chart(calibration: Calibration) -> Any:
         ends = alt.InlineData(values=[{"at": 0.0}, {"at": top}])
         line = alt.Chart(ends).mark_line(color="grey", strokeDash=[4, 3]).encode(x="at:Q", y="at:Q")
         panels.append((line + dots).properties(width=260, height=260, title=title))
-    return alt.hconcat(*panels).properties(title=f"Measured and simulated: {calibration.run.source}")
+    return alt.hconcat(*panels).properties(title=f"Measured and simulated: {printable(calibration.run.source)}")
 
 
 def write_chart(calibration: Calibration, path: str | Path) -> None:

@@ -18,18 +18,18 @@ def _visible(words: str) -> str:
     return "".join(letter if letter in "\n\t" else printable(letter) for letter in words)
 
 
-def _all_visible(value: Any) -> Any:
+def all_visible(value: Any) -> Any:
     """Data in which every text is visible."""
     if isinstance(value, str):
         return _visible(value)
     if isinstance(value, dict):
-        return {_all_visible(name): _all_visible(inner) for name, inner in value.items()}
-    return [_all_visible(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {all_visible(name): all_visible(inner) for name, inner in value.items()}
+    return [all_visible(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def json_block(name: str, value: Any) -> str:
     """A script element of data. No `<` is left in it, so nothing in it can end it."""
-    data = json.dumps(_all_visible(value), separators=(",", ":"), allow_nan=False)
+    data = json.dumps(all_visible(value), separators=(",", ":"), allow_nan=False)
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f'<script type="application/json" id="{text(name)}">{data}</script>'
 

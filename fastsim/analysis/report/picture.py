@@ -9,6 +9,7 @@ import polars as pl
 from fastsim.analysis.numbers import as_title
 from fastsim.analysis.report import charts, charts_axes
 from fastsim.analysis.report.effects import effect_metrics, effects
+from fastsim.analysis.report.html import all_visible
 from fastsim.analysis.report.phase import phase_map
 from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import Sweep
@@ -28,7 +29,7 @@ def picture(sweep: Sweep) -> bytes:
     """A PNG of a report, twice as many pixels as points."""
     import vl_convert
 
-    return bytes(vl_convert.vegalite_to_png(picture_spec(sweep), scale=SCALE))
+    return bytes(vl_convert.vegalite_to_png(all_visible(picture_spec(sweep)), scale=SCALE))
 
 
 def picture_spec(sweep: Sweep) -> dict[str, Any]:
