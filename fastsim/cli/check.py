@@ -99,7 +99,8 @@ def _report_fits(fits: "dict[Fit, int]", checked: int) -> bool:
             f"{count:,} of {checked:,} configurations admit more than the KV cache holds: max_num_seqs "
             f"{worst.max_num_seqs:,}, but {worst.usable_blocks:,} blocks / {worst.blocks_per_request:,} "
             f"a request at full decode = {worst.safe:,} requests (the KV-safe number); when those grow long, vLLM "
-            "preempts: generated tokens are kept, but their KV is computed again"
+            "preempts: generated tokens are kept, but their KV is computed again. vLLM's own line at its start: "
+            f"Maximum concurrency for {worst.max_model_len:,} tokens per request: {worst.start_up_concurrency:.2f}x"
         )
         typer.echo(wrapped(text))
     return bool(stuck)
@@ -124,7 +125,7 @@ def _report_loads(loads: "dict[Load, int]") -> None:
         "KV cache in use": [load.kv_share for load in loads],
         "time taken by tokens alone": [load.token_share for load in loads],
         "requests running (Little's law)": [min(load.concurrency, load.cap) for load in loads],
-        "requests that fit in the KV cache": [load.fit for load in loads],
+        "running when the KV cache is full, on average": [load.fit for load in loads],
         "capacity_req_per_s": [load.capacity_per_s for load in loads],
     }
     for name, values in quantities.items():

@@ -9,7 +9,7 @@ import typer
 
 from fastsim.analysis.recommend.flags import deployment_flags, serve_command, serve_flags
 from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
-from fastsim.cli.spec import read_base
+from fastsim.cli.spec import keys_given, read_base
 from fastsim.cli.tables import wrapped
 from fastsim.config import KEYS, Config
 from fastsim.config.spec import parse_value
@@ -30,6 +30,7 @@ def preset_settings(
     *,
     tensor_parallel: int | None = None,
     gpu_memory_utilization: float | None = None,
+    vllm_version: str | None = None,
 ) -> list[str]:
     """Settings for `--set`, those first that a model on a GPU gives; what `--set` says itself is left out.
 
@@ -46,8 +47,14 @@ def preset_settings(
         return list(sets)
     base = read_base(source, sets)
     check_no_preset(base)
-    engine = base.engine
-    hardware = Hardware.deployed(*given, engine.block_size, overrides, engine.name)
+    hardware = Hardware.deployed(*given, base.engine.block_size, overrides, base.engine.name)
+    hardware = hardware.with_defaults(vllm_version)
+    defaults = hardware.defaults(vllm_version)
+    known = keys_given(source, sets)
+    own = {} if defaults is None else defaults.settings()
+    standing = {key: value for key, value in own.items() if key not in known}
+    sets = [*(f"{key}={value}" for key, value in standing.items()), *sets]
+    engine = read_base(source, sets).engine
     numbers = engine.max_num_seqs, engine.max_num_batched_tokens
     found = hardware.estimate(*numbers)
     said = {text.partition("=")[0].strip() for text in sets}
@@ -55,7 +62,10 @@ def preset_settings(
     settings = {key: value for key, value in (hardware.settings(*numbers) | taken).items() if key not in said}
     print_assumptions(found, f"{model} on {gpu}")
     shown = ", ".join(f"{name} {getattr(engine, name):,}" for name in GIVEN_BY_KEYS)
-    typer.echo(wrapped(f"  - {shown}: engine.* (--set)", 4), err=True)
+    whose = ""
+    if defaults is not None and standing:
+        whose = f"; of these {', '.join(key.removeprefix('engine.') for key in standing)}: {defaults.source}"
+    typer.echo(wrapped(f"  - {shown}: engine.* (--set){whose}", 4), err=True)
     if taken:
         print_server(hardware, {key: value for key, value in settings.items() if key in taken})
     return [*(f"{key}={value}" for key, value in settings.items() if key in KEYS), *sets]

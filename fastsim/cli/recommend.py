@@ -91,6 +91,7 @@ def command(
         model=model,
         gpu=gpu,
         assume=overrides_of(model, gpu, assume or [], tensor_parallel, gpu_memory_utilization),
+        vllm_version=vllm_version,
         percentile=percentile,
         seeds=seeds,
         with_max_rate=with_max_rate,

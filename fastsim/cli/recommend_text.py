@@ -54,6 +54,9 @@ def _answer(found: "Recommendation") -> str:
             f"No setting meets {slo}; nearest is {numbers}: {best.outlook.means['goodput_share']:.1%} of the requests "
             f"are within it, {worst.name.upper()} p{worst.percentile} {reached}."
         )
+    elif found.leave_alone:
+        slo_met = f" and meets {slo}" if found.terms else ""
+        first = f"Leave it alone: {numbers} is as good as anything tried{slo_met}."
     elif not found.terms:
         first = f"Set {numbers}: the most requests per second (no SLO was given)."
     else:
@@ -193,11 +196,9 @@ def _beside(found: "Recommendation") -> str:
 
 def _kv_safe(found: "Recommendation") -> str:
     safe = found.kv_safe_num_seqs
-    if safe < 1:
-        return "KV-safe: not even one of the longest requests is sure of its memory."
-    text = f"KV-safe: up to max_num_seqs {safe} no request can ever be preempted"
+    text = f"KV-safe: {safe} requests of mean length fit at full decode"
     if found.best.numbers[0] <= safe:
-        return f"{text}, so here none is."
+        return f"{text}, more than may run."
     if found.kv_safe is None:
         return f"{text}."
     gain = found.best.gain_over(found.kv_safe)

@@ -71,6 +71,7 @@ def command(
         assume or [],
         tensor_parallel=tensor_parallel,
         gpu_memory_utilization=gpu_memory_utilization,
+        vllm_version=vllm_version,
     )
     config = choose_config(source, config_id, settings)
     print_preset(config)

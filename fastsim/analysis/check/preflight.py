@@ -40,10 +40,21 @@ class Fit:
     safe: int
     num_requests: int
     unservable: tuple[Cause, ...]
+    max_model_len: int
+    block_size: int
+
+    @property
+    def start_up_concurrency(self) -> float:
+        """What vLLM prints as it starts: `Maximum concurrency for N tokens per request`, N being max_model_len."""
+        return (self.usable_blocks + 1) * self.block_size / self.max_model_len
 
     @classmethod
     def of(cls, config: Config, workload: Workload) -> "Fit":
-        """Count what can never fit, and how many requests fit at once at full decode (mean lengths)."""
+        """Count what can never fit, and how many requests fit at once at full decode.
+
+        `safe` is the KV-safe number, everywhere: usable blocks over the blocks of a request of mean prompt and mean
+        output (`kv_safe_num_seqs` of a row, `running_cap = "auto"`).
+        """
         engine = config.engine
         usable = engine.usable_blocks
         mean = workload.mean_prompt_tokens + workload.mean_output_tokens
@@ -55,6 +66,8 @@ class Fit:
             max(1, usable // per_request),
             workload.num_requests,
             causes(config, workload),
+            engine.max_model_len,
+            engine.block_size,
         )
 
 

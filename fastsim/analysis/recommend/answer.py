@@ -53,10 +53,12 @@ class Recommendation:
     terms
         Of the SLO; none: the most requests per second.
     runner_up, current, kv_safe
-        The next best; the spec's own setting, which may be the best itself; the most requests that can never preempt.
+        The next best; the spec's own setting (or vLLM's default), which may be the best itself; the KV-safe one.
         None: there is none, or no server starts with it.
     kv_safe_num_seqs
-        That most.
+        The KV-safe number: usable blocks over the blocks of a request of mean lengths at full decode.
+    leave_alone
+        Whether the best is what stands already, because nothing is shown to be better.
     risks
         Name and outlook of the best under other loads.
     alternatives, reliefs
@@ -91,6 +93,7 @@ class Recommendation:
     notes: tuple[str, ...] = field(default=())
     hardware: Hardware | None = None
     deployment: Mapping[str, Any] = field(default_factory=dict)
+    leave_alone: bool = False
 
     @property
     def meets(self) -> bool:
@@ -121,6 +124,7 @@ class Recommendation:
         seqs, tokens = self.best.numbers
         out: dict[str, Any] = {
             "meets_slo": self.meets,
+            "leave_alone": self.leave_alone,
             "max_num_seqs": seqs,
             "max_num_batched_tokens": tokens,
             "vllm_flags": self.flags if self.command.startswith("vllm ") else None,

@@ -24,7 +24,8 @@ MORE_TRAFFIC = 1.2
 class Choice:
     """The setting chosen, all that were confirmed (the chosen one first), the spec's own among them, the search.
 
-    `alike` settings were worth within ALIKE of the best, the chosen one among them.
+    `alike` settings were worth within ALIKE of the best, the chosen one among them. `leave_alone`: the chosen one is
+    what stands already (the spec's own setting, or vLLM's default), as nothing is shown to be better.
     """
 
     best: Option
@@ -32,6 +33,7 @@ class Choice:
     current: Option | None
     found: Found
     alike: int = 1
+    leave_alone: bool = False
 
 
 def choose(space: Space, trials: Trials, traffic: Traffic, fresh: Sequence[int]) -> Choice:
@@ -56,8 +58,11 @@ def choose(space: Space, trials: Trials, traffic: Traffic, fresh: Sequence[int])
     tried = list({each.config: each for each in options if each is not None}.values())
     tried.sort(key=lambda each: each.outlook.rank, reverse=True)
     alike = _alike(tried)
-    best = alike[0] if len(alike) == 1 else _most_lasting(trials, traffic, fresh, alike)
-    return Choice(best, [best, *(each for each in tried if each is not best)], current, found, len(alike))
+    if current is not None:
+        current = next(each for each in tried if each.config == current.config)
+    best = alike[0] if len(alike) == 1 else _most_lasting(trials, traffic, fresh, alike, current)
+    leave_alone = len(alike) > 1 and best is current
+    return Choice(best, [best, *(each for each in tried if each is not best)], current, found, len(alike), leave_alone)
 
 
 def option(
@@ -95,8 +100,24 @@ def _alike(tried: Sequence[Option]) -> list[Option]:
     return [each for each in tried if each.outlook.meets and each.outlook.worth >= (1 - ALIKE) * best.worth]
 
 
-def _most_lasting(trials: Trials, traffic: Traffic, fresh: Sequence[int], alike: Sequence[Option]) -> Option:
-    """Of settings that are worth the same, the one that is worth most under more traffic."""
+def _most_lasting(
+    trials: Trials, traffic: Traffic, fresh: Sequence[int], alike: Sequence[Option], current: Option | None
+) -> Option:
+    """Of settings that are worth the same, what stands already where nothing binds it, else the one that lasts.
+
+    What lasts is worth most under more traffic; what stands gives way to it where that is shown to be worth more.
+    """
     few = fresh[: max(len(fresh) // 2, 2)]
     more = trials.outlooks([each.config for each in alike], traffic.scaled(rate=MORE_TRAFFIC), few)
-    return alike[max(range(len(alike)), key=lambda k: more[k].rank)]
+    best = max(range(len(alike)), key=lambda k: more[k].rank)
+    stands = next((k for k, each in enumerate(alike) if each is current and not _binds(each)), None)
+    if stands is None or (more[best].meets and not more[stands].meets):
+        return alike[best]
+    kept = more[stands].worth >= (1 - ALIKE) * more[best].worth
+    return alike[stands] if kept else alike[best]
+
+
+def _binds(option: Option) -> bool:
+    """Whether a setting is felt: requests are preempted, or fill all slots."""
+    means = option.outlook.means
+    return means["preemptions"] > 0 or means["running_peak"] >= option.config.engine.max_num_seqs

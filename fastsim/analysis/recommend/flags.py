@@ -1,13 +1,9 @@
-"""Settings as flags of the server, and the number of requests that can never preempt each other."""
+"""Settings as flags of the server."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from fastsim.config import Config
 from fastsim.engines import engine_of
-from fastsim.workload import Workload
 
 # vLLM 0.33.0, EngineArgs.add_cli_args
 VALUES = {
@@ -70,19 +66,3 @@ def deployment_flags(deployment: Mapping[str, Any], engine: str = "vllm-0.33.0")
     if deployment.get("kv_dtype") == "fp8":
         flags += names["fp8"].split()
     return flags
-
-
-def kv_safe_num_seqs(config: Config, workloads: Iterable[Workload]) -> int:
-    """The largest max_num_seqs that can never preempt with these requests: that many of the longest fit at once.
-
-    What prompts share is not counted as shared, and a request's last token needs no block.
-    """
-    usable = config.engine.usable_blocks
-    safe: int | None = None
-    for workload in workloads:
-        tokens = workload.prompt_tokens.astype(np.int64) + workload.output_tokens - 1
-        blocks = -(-np.minimum(tokens, config.engine.max_model_len) // config.engine.block_size)
-        longest_first = np.sort(blocks[blocks <= usable])[::-1]
-        fits = int(np.searchsorted(np.cumsum(longest_first), usable, side="right"))
-        safe = fits if safe is None else min(safe, fits)
-    return safe or 0

@@ -1,12 +1,13 @@
 """A model on a GPU as recommendations need it: the KV pool depends on the two batch limits that are looked for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from fastsim.config import Config
 from fastsim.engines import engine_of
+from fastsim.engines.vllm.versions import ServerDefaults, server_defaults
 from fastsim.errors import InputError
 from fastsim.presets import Estimate, deployed_on, estimate, load_gpu, load_model
 
@@ -43,6 +44,24 @@ class Hardware:
             _, taken = server.of_gpu(load_gpu(gpu).memory_bytes, known.get("tensor_parallel", 1))
             known = {**taken, **known}
         return cls(model, gpu, block_size, tuple(sorted(known.items())), engine)
+
+    def defaults(self, vllm_version: str | None) -> ServerDefaults | None:
+        """What a vLLM server of that version (None: the newest known) sets on this GPU when nobody says otherwise.
+
+        None where the engine has a server of its own, which says that itself.
+        """
+        if engine_of(self.engine).server is not None:
+            return None
+        _, gpu = _loaded(self.model, self.gpu)
+        return server_defaults(vllm_version, self.gpu, gpu.memory_bytes)
+
+    def with_defaults(self, vllm_version: str | None) -> "Hardware":
+        """The same with the share of memory that the version takes, where none is given."""
+        defaults = self.defaults(vllm_version)
+        if defaults is None or "gpu_memory_utilization" in dict(self.overrides):
+            return self
+        share = defaults.gpu_memory_utilization
+        return replace(self, overrides=tuple(sorted({**dict(self.overrides), "gpu_memory_utilization": share}.items())))
 
     def estimate(self, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
         """What the data sheets give for these two batch limits, and everything that is assumed."""

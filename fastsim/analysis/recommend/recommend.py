@@ -5,12 +5,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from fastsim.analysis.check.preflight import Fit
 from fastsim.analysis.evaluate.evaluate import Evaluator
 from fastsim.analysis.evaluate.loads import LoadPlan, default_load_note
 from fastsim.analysis.numbers import number
 from fastsim.analysis.recommend.answer import Option, Recommendation
 from fastsim.analysis.recommend.choice import ALIKE, MORE_TRAFFIC, Choice, choose, option
-from fastsim.analysis.recommend.flags import kv_safe_num_seqs
 from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
 from fastsim.analysis.recommend.rate import max_rate, min_replicas
 from fastsim.analysis.recommend.slo import Outlook, slo_terms
@@ -40,6 +40,7 @@ def recommend(
     model: str | None = None,
     gpu: str | None = None,
     assume: Mapping[str, Any] | None = None,
+    vllm_version: str | None = None,
     percentile: int = 99,
     seeds: int = 8,
     with_max_rate: bool = False,
@@ -60,6 +61,8 @@ def recommend(
         Presets that give step times and, for each setting, the KV pool that is left; of several GPUs as `4xh100`.
     assume
         Fields of `fastsim.presets.Deployment` that are not as assumed: `{"tensor_parallel": 4}`.
+    vllm_version
+        Whose defaults stand for what is not given of a model on a GPU; None: the newest known.
     percentile
         Of the SLO's terms: 50, 90, 95 or 99.
     seeds
@@ -83,9 +86,11 @@ def recommend(
         raise InputError(f"--workers {workers}, but an integer of at least 1 was expected")
     read = spec if isinstance(spec, Spec) else load_spec(spec, sets)
     given = hardware_given(model, gpu)
-    engine = read.base.engine
-    hardware = None if given is None else Hardware.deployed(*given, engine.block_size, assume or {}, engine.name)
-    space, hardware_notes = _space(read, axes, hardware)
+    hardware = None
+    if given is not None:
+        engine = read.base.engine
+        hardware = Hardware.deployed(*given, engine.block_size, assume or {}, engine.name).with_defaults(vllm_version)
+    space, hardware_notes = _space(read, axes, hardware, vllm_version)
     terms = slo_terms(space.base, percentile)
     traffic = Traffic(space.base.workload)
     with Evaluator(workers=workers or available_cores()) as evaluator:
@@ -121,17 +126,26 @@ def _deployment(base: Config, hardware: Hardware | None) -> dict[str, Any]:
     return {} if preset is None else {"tensor_parallel": gpus_of(preset)}
 
 
-def _space(spec: Spec, axes: Sequence[str], hardware: Hardware | None) -> tuple[Space, tuple[str, ...]]:
+def _space(
+    spec: Spec, axes: Sequence[str], hardware: Hardware | None, vllm_version: str | None
+) -> tuple[Space, tuple[str, ...]]:
     """The settings of the spec; on hardware, with what its data sheets give for everything the spec leaves open."""
     notes: tuple[str, ...] = ()
     if hardware is not None:
         check_no_preset(spec.base)
-        engine = spec.base.engine
         given = spec.settings
+        defaults = hardware.defaults(vllm_version)
+        own = {} if defaults is None else defaults.settings()
+        standing = {key: value for key, value in own.items() if key not in given}
+        spec = Spec(spec.source, (Layer("--model", Path(), standing), *spec.layers))
+        engine = spec.base.engine
         found = hardware.settings(engine.max_num_seqs, engine.max_num_batched_tokens)
         missing = {key: value for key, value in found.items() if key not in given}
         spec = Spec(spec.source, (Layer("--model", Path(), missing), *spec.layers))
         notes = (f"step times of {hardware.name} are estimated from data sheets; fastsim calibrate fits them to a run",)
+        if defaults is not None and standing:
+            said = ", ".join(f"{key.removeprefix('engine.')} {value:,}" for key, value in standing.items())
+            notes = (*notes, f"current is {defaults.source}: {said} (--vllm-version names another)")
         if BLOCKS in given:
             hardware = None
     space = space_of(spec, axes, hardware)
@@ -151,11 +165,12 @@ class _Question:
     def answer(self, choice: Choice, *, with_max_rate: bool, with_min_gpus: bool) -> dict[str, Any]:
         """The fields of a recommendation that come from simulations."""
         best = choice.best
-        safe_seqs = kv_safe_num_seqs(best.config, self._workloads())
+        safe_seqs = Fit.of(best.config, LoadPlan(kept=1).build(self.traffic.load(self.fresh[0]))).safe
         safe = self._other({**best.settings, SEQS: safe_seqs}, best) if safe_seqs >= 1 else None
         few = list(self.fresh)[: max(len(self.fresh) // 2, 2)]
         return {
             "best": best,
+            "leave_alone": choice.leave_alone,
             "runner_up": next((each for each in choice.tried if each is not best and each is not choice.current), None),
             "current": choice.current,
             "kv_safe": safe,
@@ -187,10 +202,6 @@ class _Question:
         found = option(self.space, self.trials, self.traffic, self.fresh, settings)
         return None if found is None or found.config == best.config else found
 
-    def _workloads(self) -> Any:
-        plan = LoadPlan(kept=1)
-        return (plan.build(self.traffic.load(seed)) for seed in (*self.fresh,))
-
     def _risks(self, best: Option) -> list[tuple[str, Outlook]]:
         return [
             (name, self.trials.outlooks([best.config], self.traffic.scaled(rate, output), self.fresh)[0])
@@ -220,6 +231,11 @@ def _unservable(outlook: Outlook) -> tuple[str, ...]:
 
 
 def _told_apart(choice: Choice) -> tuple[str, ...]:
+    if choice.leave_alone:
+        return (
+            "nothing that was tried is shown to be better than the setting that stands, as given or at "
+            f"{MORE_TRAFFIC:g} times the traffic: leave it alone",
+        )
     if choice.alike == 1:
         return ()
     return (
