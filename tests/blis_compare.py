@@ -54,6 +54,7 @@ def expected_log(request):
         "prefix_hit_tokens": request.prefix_hit_tokens,
         "scheduled_tokens": request.scheduled_tokens,
         "admission_wait_us": request.admission_wait_us,
+        "admission_wait_end_us": request.admission_wait_end_us,
     }
 
 

@@ -82,6 +82,7 @@ def assert_equal_requests(result: RltResult, requests: list[Any]) -> None:
         assert log.prefix_hit_tokens[k] == sum(request.cached)
         assert log.scheduled_tokens[k] == request.computed
         assert log.admission_wait_us[k] == request.longest_wait
+        assert log.admission_wait_end_us[k] == request.longest_wait_end
     assert int(result.totals["itl_count"]) == len(gaps) == result.itl_histogram.sum()
     assert int(result.totals["itl_sum_us"]) == sum(gaps)
     assert int(result.totals["itl_max_us"]) == max(gaps, default=0)

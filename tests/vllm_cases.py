@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from fastsim.simulation import Records, record_of
 from fastsim.workload import Workload
 from fastsim.workload.prefix_tree import PrefixTree
 from tests.reference.blocks import Identity
+from tests.reference.driver import Books
+from tests.reference.policies import complete
 from tests.reference.requests import Request
 from tests.reference.vllm import Outcome, simulate
 
@@ -138,35 +141,42 @@ def oracle_facts(outcome: Outcome, case: Case) -> Facts:
     rows = [{name: getattr(r, name) for name in RequestLog._fields} for r in outcome.requests]
     statuses = [r.status for r in outcome.requests]
     gaps = [gap for r in outcome.requests for gap in r.gaps_us]
-    totals = outcome.totals | starvation(outcome, calls_ahead=int(_is_async(case)))
+    totals = outcome.totals | starvation(case, outcome)
     return Facts(outcome.steps, rows, totals, histogram_of(gaps), _without_gone(outcome.free_order, statuses))
 
 
-def starvation(outcome: Outcome, calls_ahead: int) -> dict[str, int]:
-    """The longest time between completions whose last half saw a preemption, and what it is computed from.
-
-    `calls_ahead` schedule() calls have been made before a step's output is known, besides its own.
-    """
-    assert outcome.steps is not None
-    last_us, preemption_us = max(outcome.totals["first_arrival_us"], 0), -1
-    longest_us, ended_us = 0, -1
-    seen = 0
-    for number, step in enumerate(outcome.steps):
-        for call in outcome.steps[seen : number + calls_ahead + 1]:
-            preemption_us = call[0] if call[2] else preemption_us
-            seen += 1
-        for i in step[3]:
-            now_us = outcome.requests[i].finish_us
-            gap_us = now_us - last_us
-            if 2 * (preemption_us - last_us) >= gap_us > longest_us:
-                longest_us, ended_us = gap_us, now_us
-            last_us = now_us
+def starvation(case: Case, outcome: Outcome) -> dict[str, int]:
+    """The longest time between completions of which recomputation took a fifth, and what it is computed from."""
+    begin = Books(max(outcome.totals["first_arrival_us"], 0), 0, 0, 0, 0)
+    books = [begin, *outcome.books]
+    gaps = [
+        (after.at_us - before.at_us, after.at_us) for before, after in pairwise(books) if _starves(case, before, after)
+    ]
+    first_counts = len(books) > 1 and _starves(case, *books[:2])
+    longest = max(gaps[first_counts:], key=lambda gap: gap[0], default=(0, -1))
     return {
-        "last_completion_us": last_us,
-        "last_preemption_us": preemption_us,
-        "starved_gap_us": longest_us,
-        "starved_at_us": ended_us,
+        "first_completion_us": books[1].at_us if len(books) > 1 else -1,
+        "first_recomputed": int(first_counts),
+        "last_completion_us": books[-1].at_us,
+        "prefill_tokens_then": books[-1].prefill_tokens,
+        "decode_tokens_then": books[-1].decode_tokens,
+        "recomputed_tokens_then": books[-1].recomputed_tokens,
+        "discarded_tokens_then": books[-1].discarded_tokens,
+        "starved_gap_us": longest[0],
+        "starved_at_us": longest[1] if longest[0] > 0 else -1,
     }
+
+
+def _starves(case: Case, before: Books, after: Books) -> bool:
+    """Whether computing again what was known took a fifth of the time between two completions."""
+    elapsed_us = after.at_us - before.at_us
+    prefill, decode, recomputed, discarded = (b - a for a, b in zip(before[1:], after[1:], strict=True))
+    decoded_again = min(discarded, recomputed, decode)
+    b1_us = complete(case).b1_us_per_prefill_token
+    again_us = b1_us * (recomputed - decoded_again)
+    if decoded_again > 0:
+        again_us += max(elapsed_us - b1_us * prefill, 0.0) * decoded_again / decode
+    return bool(again_us >= 0.2 * elapsed_us)
 
 
 def kernel_free_order(memory: Memory) -> list[Identity | None]:

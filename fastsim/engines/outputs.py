@@ -57,6 +57,7 @@ class RequestLog(NamedTuple):
     prefix_hit_tokens           int64  tokens    prefix-cache hits over all admissions
     scheduled_tokens            int64  tokens    scheduled over all its lives
     admission_wait_us           int64  us        longest single stay in the waiting queue that has ended in admission
+    admission_wait_end_us       int64  us        when that stay (the first of equally long ones) ended; 0 none did
     status                      int8   Status    where it was when the run ended
     ==========================  =====  ========  ==================================================================
     """
@@ -73,6 +74,7 @@ class RequestLog(NamedTuple):
     prefix_hit_tokens: npt.NDArray[np.int64]
     scheduled_tokens: npt.NDArray[np.int64]
     admission_wait_us: npt.NDArray[np.int64]
+    admission_wait_end_us: npt.NDArray[np.int64]
     status: npt.NDArray[np.int8]
 
 
@@ -103,6 +105,7 @@ def log_of_run(logs, at, n):
         logs.prefix_hit_tokens[at : at + n],
         logs.scheduled_tokens[at : at + n],
         logs.admission_wait_us[at : at + n],
+        logs.admission_wait_end_us[at : at + n],
         logs.status[at : at + n],
     )
 
@@ -148,9 +151,14 @@ TOTALS_DTYPE = np.dtype(
             "itl_sum_us",
             "itl_max_us",
             "usable_blocks",
+            "first_completion_us",  # -1: none
+            "first_recomputed",  # 1: recomputation took a fifth of the time from the first arrival to that moment
             "last_completion_us",  # at the start: the first arrival
-            "last_preemption_us",  # -1: none
-            "starved_gap_us",  # longest time between completions with a preemption in its last half
+            "prefill_tokens_then",  # what four totals were at the last completion
+            "decode_tokens_then",
+            "recomputed_tokens_then",
+            "discarded_tokens_then",
+            "starved_gap_us",  # longest time between completions of which recomputation took a fifth
             "starved_at_us",  # when it ended
             "drafts",  # speculative tokens verified
             "accepted",  # and accepted
@@ -194,15 +202,72 @@ def itl_bin_value(index):
     return low + ((1 << shift) - 1) / 2.0
 
 
+STARVED_SHARE = 0.2
+"""Part of a time without a completion that recomputation must take for it to count as starved."""
+
+
 @helper
-def note_completion(totals, at_us):
-    """Somebody completed: the time since the last completion counts as starved if its last half saw a preemption."""
-    since_us = totals["last_completion_us"]
-    gap_us = at_us - since_us
-    if 2 * (totals["last_preemption_us"] - since_us) >= gap_us and gap_us > totals["starved_gap_us"]:
-        totals["starved_gap_us"] = gap_us
-        totals["starved_at_us"] = at_us
+def recomputation_us(b1_us, elapsed_us, prefill_tokens, decode_tokens, recomputed_tokens, discarded_tokens):
+    """How much of `elapsed_us` went into computing again what had been computed before.
+
+    By the step-time equation: a prefill token computed again costs b1. A discarded output token that is decoded again
+    costs what a decode token costs here: all time that is not prefill, fixed costs of the steps included, shared evenly
+    among the decode tokens.
+    """
+    decoded_again = min(discarded_tokens, recomputed_tokens, decode_tokens)
+    again_us = b1_us * (recomputed_tokens - decoded_again)
+    if decoded_again > 0:
+        again_us += max(elapsed_us - b1_us * prefill_tokens, 0.0) * decoded_again / decode_tokens
+    return again_us
+
+
+@helper
+def mostly_recomputed(totals, b1_us, until_us):
+    """Whether recomputation took its share (STARVED_SHARE) of the time since the last completion.
+
+    Recomputed tokens are booked when a life of a request ends, by preemption or by finishing.
+    """
+    elapsed_us = until_us - totals["last_completion_us"]
+    again_us = recomputation_us(
+        b1_us,
+        elapsed_us,
+        totals["prefill_tokens"] - totals["prefill_tokens_then"],
+        totals["decode_tokens"] - totals["decode_tokens_then"],
+        totals["recomputed_tokens"] - totals["recomputed_tokens_then"],
+        totals["discarded_tokens"] - totals["discarded_tokens_then"],
+    )
+    return again_us >= STARVED_SHARE * elapsed_us
+
+
+@helper
+def note_completion(totals, b1_us, at_us):
+    """Somebody, counted in `completed` already, completed: remember the longest starved time before such a moment.
+
+    The time before the first completion is kept apart: nobody could have been done in the first part of it.
+    """
+    gap_us = at_us - totals["last_completion_us"]
+    first = totals["completed"] == 1
+    if first or gap_us > totals["starved_gap_us"]:
+        starved = mostly_recomputed(totals, b1_us, at_us)
+        if first:
+            totals["first_completion_us"] = at_us
+            totals["first_recomputed"] = 1 if starved else 0
+        elif starved:
+            totals["starved_gap_us"] = gap_us
+            totals["starved_at_us"] = at_us
     totals["last_completion_us"] = at_us
+    totals["prefill_tokens_then"] = totals["prefill_tokens"]
+    totals["decode_tokens_then"] = totals["decode_tokens"]
+    totals["recomputed_tokens_then"] = totals["recomputed_tokens"]
+    totals["discarded_tokens_then"] = totals["discarded_tokens"]
+
+
+@helper
+def note_admission_wait(log, i, since_us, now_us):
+    """Request `i`, waiting since `since_us`, is admitted: remember its longest stay in the queue, and when it ended."""
+    if now_us - since_us > log.admission_wait_us[i]:
+        log.admission_wait_us[i] = now_us - since_us
+        log.admission_wait_end_us[i] = now_us
 
 
 @helper

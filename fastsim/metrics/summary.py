@@ -4,7 +4,7 @@
 import numpy as np
 
 from fastsim._jit import helper
-from fastsim.engines.outputs import NEVER, Status
+from fastsim.engines.outputs import NEVER, Status, mostly_recomputed
 from fastsim.metrics.columns import NULL, NUM_LATENCIES, QUANTILES, VERDICTS
 from fastsim.metrics.counts import copy_totals, count_requests, ratio
 from fastsim.metrics.load import summarise_load
@@ -186,12 +186,12 @@ def _goodput(log, params, totals, since_us, floats):
 
 
 @helper
-def _starved_gap(totals):
+def _starved_gap(totals, params):
     """Longest interval between completions in whose last half somebody was preempted, and its end."""
     gap_us = totals["starved_gap_us"]
     at_us = totals["starved_at_us"]
     last_us = totals["end_us"] - totals["last_completion_us"]
-    if last_us > gap_us and 2 * (totals["last_preemption_us"] - totals["last_completion_us"]) >= last_us:
+    if last_us > gap_us and mostly_recomputed(totals, params["b1_us_per_prefill_token"], totals["end_us"]):
         gap_us = last_us
         at_us = totals["end_us"]
     return gap_us, at_us
@@ -200,7 +200,7 @@ def _starved_gap(totals):
 @helper
 def _verdict(totals, params, longest_unloaded_us, floats, ints):
     """The verdict columns that need no request, and the label: the first that holds."""
-    gap_us, at_us = _starved_gap(totals)
+    gap_us, at_us = _starved_gap(totals, params)
     ints["starved"] = gap_us > 0 and gap_us >= max(params["starvation_window_us"], 2.0 * longest_unloaded_us)
     floats["starved_gap_s"] = gap_us / 1e6 if gap_us > 0 else _NAN
     floats["starved_at_s"] = at_us / 1e6 if gap_us > 0 else _NAN

@@ -1,6 +1,5 @@
 """vLLM 0.33.0's engine core with two batches in flight: the clock around the asynchronous scheduler."""
 
-from collections import deque
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -27,12 +26,11 @@ class AsyncDriver(Driver):
         self, config: SimpleNamespace, workload: Sequence[Request], *, record_steps: bool = True, check: bool = True
     ) -> None:
         super().__init__(config, workload, record_steps=record_steps, check=check)
-        self.in_flight: deque[Batch] = deque()
         self.gpu_us = 0  # end of the last batch that was not empty
         self.somebody_finished = False  # since the last schedule() call; an aborted request counts
         self.calls = 0
 
-    def run(self) -> None:
+    def _run(self) -> None:
         while not self.stop:
             self.make_pass()
         while self.in_flight:

@@ -4,7 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.reference.latency import table_us
 from tests.reference.policies import Backpressure, is_unservable
@@ -43,6 +43,16 @@ class Clients:
             heapq.heappush(self.pending, (request.arrival_us, request.index, request))
 
 
+class Books(NamedTuple):
+    """Totals at the moment of a completion; recomputed tokens are booked when a life ends."""
+
+    at_us: int
+    prefill_tokens: int
+    decode_tokens: int
+    recomputed_tokens: int
+    discarded_tokens: int
+
+
 class Driver:
     """The synchronous loop: one step after another, each seen to its end before the next is scheduled."""
 
@@ -61,6 +71,7 @@ class Driver:
         self.clients = Clients(config, servable)
         self.backpressure = Backpressure(config)
         self.held: deque[RequestState] = deque()
+        self.in_flight: deque[Batch] = deque()
         self.completed_since_door = 0
         self.timeout_us = None if config.timeout_s is None else round(config.timeout_s * 1e6)
 
@@ -69,7 +80,7 @@ class Driver:
         self.rows: list[list[Any]] | None = [] if record_steps else None
         self.check = check
         self.completion_us: list[int] = []
-        self.preemption_us: list[int] = []
+        self.books: list[Books] = []
         self.backlog: list[tuple[int, int]] = []
         self.arrived = self.gone = 0
         self.totals: dict[str, int] = {
@@ -101,6 +112,11 @@ class Driver:
     # --- The loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        self._run()
+        for request in self.scheduler.running:
+            self.scheduler.end_life(request)
+
+    def _run(self) -> None:
         while not self.stop:
             self.open_door()
             if not self.scheduler.num_unfinished():
@@ -232,6 +248,7 @@ class Driver:
     def finish_step(self, batch: Batch) -> list[RequestState]:
         """The output of a batch is there: tokens, completions, counters, policies that watch, livelocks."""
         finished = self.scheduler.update_from_output(batch, batch.end_us)
+        self._note_completions(batch)
         for request in finished:
             self.completion_us.append(request.finish_us)
             self.completed_since_door += 1
@@ -246,6 +263,16 @@ class Driver:
         if self.config.detect_livelock and not self.stop:
             self._look_for_livelock()
         return finished
+
+    def _note_completions(self, batch: Batch) -> None:
+        """What had been scheduled, computed again and discarded at each of the completions of this step."""
+        batches = [batch, *self.in_flight]
+        prefill = self.totals["prefill_tokens"] + sum(b.prefill_tokens for b in batches)
+        decode = self.totals["decode_tokens"] + sum(b.decode_tokens for b in batches)
+        discarded = self.scheduler.totals["discarded_tokens"]
+        for at_us, recomputed in self.scheduler.completions:
+            self.books.append(Books(at_us, prefill, decode, recomputed, discarded))
+        self.scheduler.completions.clear()
 
     def _count(self, batch: Batch, completed: int) -> None:
         duration = batch.end_us - batch.start_us
@@ -266,7 +293,6 @@ class Driver:
             ("batch_tokens_peak", batch.num_tokens),
         ):
             totals[name] = max(totals[name], value)
-        self.preemption_us += [batch.t_us] * len(batch.preempted)
 
     def _write_row(self, batch: Batch, finished: list[RequestState]) -> None:
         if self.rows is not None:

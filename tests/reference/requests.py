@@ -74,6 +74,8 @@ class RequestState:
         self.verified_drafts = 0
         self.accepted_drafts = 0
         self.admission_wait_us = 0
+        self.admission_wait_end_us = 0
+        self.recomputed_tokens = 0  # of its present life
         self.gaps_us: list[int] = []
 
     @property

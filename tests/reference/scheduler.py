@@ -107,6 +107,8 @@ class Scheduler:
             ),
             0,
         )
+        self.completions: list[tuple[int, int]] = []
+        """Of the output being handed out: when requests completed, and the tokens computed again until then."""
 
     # --- What the asynchronous engine changes: see async_scheduler.py ---------------------------------------------
 
@@ -245,6 +247,7 @@ class Scheduler:
         if self.config.preemption_mode == "restart":
             self._discard_output(request)
         self._free(request)
+        self.end_life(request)
         self.on_preempt(request)
         request.status = "waiting"
         request.queued_us = self.batch.t_us
@@ -426,7 +429,9 @@ class Scheduler:
         request.status = "running"
         if request.first_scheduled_us < 0:
             request.first_scheduled_us = now
-        request.admission_wait_us = max(request.admission_wait_us, now - request.queued_us)
+        if now - request.queued_us > request.admission_wait_us:
+            request.admission_wait_us = now - request.queued_us
+            request.admission_wait_end_us = now
         self._schedule_tokens(request, plan.tokens, plan.drafts)
         if plan.drafts:
             self.batch.padded.add(request)
@@ -459,7 +464,7 @@ class Scheduler:
                 batch.prefill_tokens += n
                 batch.prefill_pairs_doubled += sum(2 * before + 1 for before in range(computed, computed + n))
             known = computed + n - batch.drafts.get(request, 0)
-            self.totals["recomputed_tokens"] += max(0, min(known, request.most_computed) - computed)
+            request.recomputed_tokens += max(0, min(known, request.most_computed) - computed)
             request.scheduled_tokens += n
             request.num_computed = computed + n
             if self.speculation.k == 0:
@@ -528,6 +533,13 @@ class Scheduler:
         request.status = "finished"
         request.finish_us = now
         self._free(request)
+        self.end_life(request)
+        self.completions.append((now, self.totals["recomputed_tokens"]))
+
+    def end_life(self, request: RequestState) -> None:
+        """A life of it is over: count what it computed for a second time."""
+        self.totals["recomputed_tokens"] += request.recomputed_tokens
+        request.recomputed_tokens = 0
 
     def leave(self, requests: Sequence[RequestState]) -> None:
         for request in requests:
@@ -549,6 +561,7 @@ class Scheduler:
     def abort_request(self, request: RequestState) -> None:
         """The client has gone. Output still in flight for it is dropped."""
         self._free(request)
+        self.end_life(request)
         self.leave([request])
 
     def num_unfinished(self) -> int:

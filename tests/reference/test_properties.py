@@ -21,7 +21,7 @@ def test_random_cases(family: str) -> None:
         counts = {status: sum(r.status == status for r in outcome.requests) for status in ("finished", "timed_out")}
         assert (totals["completed"], totals["timed_out"]) == (counts["finished"], counts["timed_out"])
         assert len(outcome.completion_us) == totals["completed"]
-        assert len(outcome.preemption_us) == totals["preemptions"]
+        assert len(outcome.books) == totals["completed"]
         assert sum(r.num_preemptions for r in outcome.requests) == totals["preemptions"]
         if totals["stop"] == "drained":
             assert len(outcome.free_order) == totals["usable_blocks"]

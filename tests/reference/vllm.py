@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.reference.async_driver import AsyncDriver
 from tests.reference.blocks import Identity
-from tests.reference.driver import Driver
+from tests.reference.driver import Books, Driver
 from tests.reference.policies import complete
 from tests.reference.requests import Request, RequestState
 
@@ -33,6 +33,7 @@ class RequestOutcome:
     prefix_hit_tokens: int
     scheduled_tokens: int
     admission_wait_us: int
+    admission_wait_end_us: int
     verified_drafts: int
     accepted_drafts: int
     status: str
@@ -60,8 +61,8 @@ class Outcome:
 
     `steps` are golden rows with the scheduled list written out; None if not recorded. `totals` holds the golden totals
     and the counters of the kernels by the same names, but `stop` is a word. `free_order` is the content of the free
-    list from head to tail. `completion_us`, `preemption_us` (of the schedule() call) and `backlog` (arrival time, and
-    the requests then arrived and not yet done with, this one included) are what the verdicts are computed from.
+    list from head to tail. `completion_us`, `books` (at each completion) and `backlog` (arrival time, and the
+    requests then arrived and not yet done with, this one included) are what the verdicts are computed from.
     """
 
     steps: list[list[Any]] | None
@@ -69,7 +70,7 @@ class Outcome:
     totals: dict[str, Any]
     free_order: list[Identity | None]
     completion_us: list[int]
-    preemption_us: list[int]
+    books: list[Books]
     backlog: list[tuple[int, int]]
 
 
@@ -104,7 +105,7 @@ def simulate(
         totals=totals,
         free_order=driver.scheduler.pool.free_order(),
         completion_us=driver.completion_us,
-        preemption_us=driver.preemption_us,
+        books=driver.books,
         backlog=driver.backlog,
     )
 
@@ -123,6 +124,7 @@ def _outcome(r: RequestState) -> RequestOutcome:
         prefix_hit_tokens=r.hit_tokens_all,
         scheduled_tokens=r.scheduled_tokens,
         admission_wait_us=r.admission_wait_us,
+        admission_wait_end_us=r.admission_wait_end_us,
         verified_drafts=r.verified_drafts,
         accepted_drafts=r.accepted_drafts,
         status=r.status,

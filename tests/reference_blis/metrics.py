@@ -70,6 +70,19 @@ def time_of_each_step(simulator):
     return times
 
 
+def starved_gaps(simulator):
+    """Times between completions, that before the first left out, of which recomputation took a fifth."""
+    b1_us = simulator.config.beta[1]
+    for before, after in pairwise(simulator.books):
+        elapsed_us, prefill, decode, recomputed, discarded = (b - a for a, b in zip(before, after, strict=True))
+        decoded_again = min(discarded, recomputed, decode)
+        again_us = b1_us * (recomputed - decoded_again)
+        if decoded_again:
+            again_us += max(elapsed_us - b1_us * prefill, 0.0) * decoded_again / decode
+        if again_us >= 0.2 * elapsed_us:
+            yield elapsed_us
+
+
 def totals(simulator):
     """fastsim's own counters, from the log of steps and the requests."""
     log = simulator.step_log
@@ -99,6 +112,8 @@ def totals(simulator):
         "livelock_step": simulator.livelock_step,
         "livelock_us": simulator.livelock_us,
         "livelock_kind": int(simulator.livelock_step >= 0),
+        "first_completion_us": simulator.books[0][0] if simulator.books else -1,
+        "starved_gap_us": max([0, *starved_gaps(simulator)]),
         "itl_count": len(gaps),
         "itl_sum_us": sum(gaps),
         "itl_max_us": max(gaps, default=0),

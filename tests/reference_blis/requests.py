@@ -58,6 +58,8 @@ class Request:
     scheduled_tokens: int = 0
     waiting_since_us: int = 0
     admission_wait_us: int = 0
+    recomputed: int = 0  # tokens of its present life that an earlier one had computed
+    admission_wait_end_us: int = 0
     highest_progress: int = 0
 
     @property

@@ -45,6 +45,7 @@ class Simulator:
         self.steps = self.preemptions = self.injected = self.allocation_failures = 0
         self.total_input_tokens = self.total_output_tokens = 0
         self.discarded_tokens = self.salvaged_tokens = self.recomputed_tokens = self.waiting_peak = 0
+        self.books = []  # at each completion: when, and prefill, decode, recomputed and discarded tokens until then
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -75,6 +76,8 @@ class Simulator:
                 break
         if all(request.status in ("finished", "timed_out", "unservable") for request in self.requests):
             self.stop = "drained"
+        for request in self.requests:
+            self.end_life(request)
         return self
 
     def arrive(self, now, request):
@@ -118,6 +121,7 @@ class Simulator:
             self.running.remove(request)
         else:
             self.waiting.remove(request)
+        self.end_life(request)
         request.status = "timed_out"
         request.finish_us = now
         self.cache.release(request)
@@ -231,6 +235,7 @@ class Simulator:
         victim.status = "waiting"
         victim.waiting_since_us = self.now
         victim.highest_progress = max(victim.highest_progress, victim.progress)
+        self.end_life(victim)
         victim.progress = victim.num_new_tokens = 0
         victim.ttft_us = None
         victim.itls_us = []
@@ -259,7 +264,9 @@ class Simulator:
     def admit(self, request, hit_tokens):
         request.status = "running"
         request.scheduling_delay_us = self.now - request.arrival_us
-        request.admission_wait_us = max(request.admission_wait_us, self.now - request.waiting_since_us)
+        if self.now - request.waiting_since_us > request.admission_wait_us:
+            request.admission_wait_us = self.now - request.waiting_since_us
+            request.admission_wait_end_us = self.now
         request.prefix_hit_tokens += hit_tokens
         if request.first_scheduled_us < 0:
             request.first_scheduled_us = self.now
@@ -280,10 +287,10 @@ class Simulator:
         for request in self.running:
             if request.progress < request.prompt_tokens:
                 first = max(request.progress, request.computed - request.num_new_tokens)
-                self.recomputed_tokens += max(0, min(request.computed, request.highest_progress) - first)
+                request.recomputed += max(0, min(request.computed, request.highest_progress) - first)
                 request.progress = request.computed
             elif request.num_new_tokens > 0:
-                self.recomputed_tokens += request.progress < request.highest_progress
+                request.recomputed += request.progress < request.highest_progress
                 request.progress += 1
                 request.itls_us.append(duration_us + self.output_token_us)
                 request.token_times_us.append(end_us)
@@ -307,12 +314,20 @@ class Simulator:
             self.cache.release(request)
             request.status = "finished"
             request.finish_us = now + duration_us
+            self.end_life(request)
+            scheduled = [sum(row[k] for row in self.step_log) for k in (2, 3)]
+            self.books.append((request.finish_us, *scheduled, self.recomputed_tokens, self.discarded_tokens))
             request.reported_e2e_us = request.ttft_us + sum(request.itls_us)
             self.total_output_tokens += request.generated
             self.schedule(now + duration_us, REQUEST_LEFT, request)
         finished = len(self.running) - len(still_running)
         self.running = still_running
         return finished
+
+    def end_life(self, request):
+        """A life of `request` is over: book what it computed for a second time."""
+        self.recomputed_tokens += request.recomputed
+        request.recomputed = 0
 
     def record_step(self, now, duration_us):
         self.step_log.append(

@@ -39,6 +39,7 @@ class Request:
     computed: int = 0
     waiting_since: int = 0
     longest_wait: int = 0
+    longest_wait_end: int = 0
     first_scheduled: int = -1
     token_times: list[int] = field(default_factory=list)
     finish: int = -1
@@ -179,7 +180,9 @@ class Engine:
         return True
 
     def end_wait(self, request: Request) -> None:
-        request.longest_wait = max(request.longest_wait, self.now - request.waiting_since)
+        if self.now - request.waiting_since > request.longest_wait:
+            request.longest_wait = self.now - request.waiting_since
+            request.longest_wait_end = self.now
         if request.first_scheduled < 0:
             request.first_scheduled = self.now
 

@@ -33,7 +33,7 @@ class ToyRuntime(BatchRuntime):
                 log.num_generated[i], log.status[i] = workload.output_tokens[i], Status.FINISHED
                 totals["steps"] += gaps + 1
             totals["completed"], totals["end_us"], totals["usable_blocks"] = workload.num_requests, now_us, 1
-            for name in ("livelock_step", "livelock_us", "last_preemption_us"):
+            for name in ("livelock_step", "livelock_us", "first_completion_us"):
                 totals[name] = NEVER
             lengths = (workload.prompt_tokens, workload.output_tokens)
             own = {"toy_idle_s": np.array([idle_us / 1e6])}

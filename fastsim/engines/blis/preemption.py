@@ -76,5 +76,4 @@ def preempt(cfg, st, s, tot, at):
     s.log.last_token_us[i] = NEVER
     st["preempted"] += 1
     tot["preemptions"] += 1
-    tot["last_preemption_us"] = st["now_us"]
     push_front(cfg, st, s, tot, i)

@@ -52,6 +52,7 @@ def reset_log(log, wl, i):
     log.prefix_hit_tokens[i] = 0
     log.scheduled_tokens[i] = 0
     log.admission_wait_us[i] = 0
+    log.admission_wait_end_us[i] = 0
     log.status[i] = PENDING
 
 

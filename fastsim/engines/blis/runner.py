@@ -70,7 +70,7 @@ class BlisRunner:
         self.blank_totals[0]["livelock_step"] = NEVER
         self.blank_totals[0]["livelock_us"] = NEVER
         self.blank_totals[0]["last_completion_us"] = workload.arrival_us.min(initial=NO_LIMIT)
-        self.blank_totals[0]["last_preemption_us"] = NEVER
+        self.blank_totals[0]["first_completion_us"] = NEVER
         self.state = self._new_state()
 
     def _new_state(self) -> State:

@@ -15,6 +15,7 @@ from fastsim.engines.blis.codes import (
 from fastsim.engines.blis.preemption import choose_victim, preempt
 from fastsim.engines.blis.tier import tier_allocate_prompt, tier_allocate_token
 from fastsim.engines.heap import heap_first, heap_remove
+from fastsim.engines.outputs import note_admission_wait
 
 
 @helper
@@ -164,7 +165,7 @@ def admit(cfg, st, s, tot, i, hit_tokens, n):
     s.req.plain_start[i] = s.req.prompt_blocks[i] * cfg["block_size"]
     log = s.log
     log.status[i] = RUNNING
-    log.admission_wait_us[i] = max(log.admission_wait_us[i], st["now_us"] - s.req.waiting_since_us[i])
+    note_admission_wait(log, i, s.req.waiting_since_us[i], st["now_us"])
     log.prefix_hit_tokens[i] += hit_tokens
     if log.first_scheduled_us[i] < 0:
         log.first_scheduled_us[i] = st["now_us"]

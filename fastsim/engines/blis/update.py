@@ -156,7 +156,7 @@ def finish(cfg, st, s, tot, itl, i):
     release(cfg, st, s, i, slots)
     st["total_output_tokens"] += generated
     tot["completed"] += 1
-    note_completion(tot, end_us)
+    note_completion(tot, cfg["beta1_us"], end_us)
     log = s.log
     log.status[i] = FINISHED
     log.finish_us[i] = end_us

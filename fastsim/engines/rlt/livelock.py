@@ -90,7 +90,6 @@ def repeat_since_anchor(st, s, totals, extra, times):
     extra["skipped_steps"] += steps
     if totals["preemptions"] > st["anchor_preemptions"]:
         totals["preemptions"] += times * (totals["preemptions"] - st["anchor_preemptions"])
-        totals["last_preemption_us"] += skipped_us
     totals["swapped_out_blocks"] += times * (totals["swapped_out_blocks"] - st["anchor_swapped_out"])
     totals["swapped_in_blocks"] += times * (totals["swapped_in_blocks"] - st["anchor_swapped_in"])
     totals["ineffective_preemptions"] += times * (totals["ineffective_preemptions"] - st["anchor_ineffective"])

@@ -1,6 +1,7 @@
 """Swap preemption: a victim keeps everything on the host and gives all its pages back; a restore copies it in again."""
 
 from fastsim._jit import helper
+from fastsim.engines.outputs import note_admission_wait
 from fastsim.engines.rlt.codes import (
     NONE,
     NOTE_NOGROW,
@@ -90,8 +91,7 @@ def restore(cfg, st, s, i):
 def end_wait(st, s, i):
     """Request `i` leaves the waiting queue: it is active from now on."""
     add_active(st, s.req, s.lists, i)
-    waited = st["now_us"] - s.req.waiting_since_us[i]
-    s.log.admission_wait_us[i] = max(s.log.admission_wait_us[i], waited)
+    note_admission_wait(s.log, i, s.req.waiting_since_us[i], st["now_us"])
     if s.log.first_scheduled_us[i] < 0:
         s.log.first_scheduled_us[i] = st["now_us"]
 

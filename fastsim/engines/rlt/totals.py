@@ -39,6 +39,7 @@ def reset_log(st, wl, log):
         log.prefix_hit_tokens[i] = 0
         log.scheduled_tokens[i] = 0
         log.admission_wait_us[i] = 0
+        log.admission_wait_end_us[i] = 0
         log.status[i] = IS_PENDING
 
 
@@ -84,7 +85,12 @@ def reset_totals(cfg, st, s, totals, extra, itl):
     totals["itl_max_us"] = 0
     totals["usable_blocks"] = cfg["num_blocks"]
     totals["last_completion_us"] = max(totals["first_arrival_us"], 0)
-    totals["last_preemption_us"] = NEVER
+    totals["first_completion_us"] = NEVER
+    totals["first_recomputed"] = 0
+    totals["prefill_tokens_then"] = 0
+    totals["decode_tokens_then"] = 0
+    totals["recomputed_tokens_then"] = 0
+    totals["discarded_tokens_then"] = 0
     totals["starved_gap_us"] = 0
     totals["starved_at_us"] = 0
     extra["resumptions"] = 0
@@ -109,7 +115,6 @@ def account_step(cfg, st, totals, extra, stage, step_us):
     totals["steps"] += 1
     if st["slot_preemptions"] + st["grow_preemptions"] > 0:
         totals["preemptions"] += st["slot_preemptions"] + st["grow_preemptions"]
-        totals["last_preemption_us"] = st["now_us"]
     totals["swapped_out_blocks"] += st["moved_out_blocks"]
     totals["swapped_in_blocks"] += st["moved_in_blocks"]
     totals["ineffective_preemptions"] += st["ineffective_preemptions"]

@@ -133,8 +133,6 @@ def turn(cfg, st, s, tot):
         done = st["flight"]
         st["flight"] = st["last"]
     put_back = st["num_retracted"] + st["num_preempted"]
-    if put_back > 0:
-        tot["last_preemption_us"] = st["now_us"]
     stop = NONE
     if done != NONE:
         process(cfg, st, s, tot, done)

@@ -39,6 +39,7 @@ def reset_requests(st, s):
         log.prefix_hit_tokens[i] = 0
         log.scheduled_tokens[i] = 0
         log.admission_wait_us[i] = 0
+        log.admission_wait_end_us[i] = 0
     s.lists.kept_group[:] = 0
     s.gaps.histogram[:] = 0
 
@@ -80,7 +81,12 @@ def reset_totals(cfg, st, s, tot):
     tot["itl_max_us"] = 0
     tot["usable_blocks"] = cfg["pool"] // cfg["page_size"]
     tot["last_completion_us"] = max(tot["first_arrival_us"], 0)
-    tot["last_preemption_us"] = NEVER
+    tot["first_completion_us"] = NEVER
+    tot["first_recomputed"] = 0
+    tot["prefill_tokens_then"] = 0
+    tot["decode_tokens_then"] = 0
+    tot["recomputed_tokens_then"] = 0
+    tot["discarded_tokens_then"] = 0
     tot["starved_gap_us"] = 0
     tot["starved_at_us"] = 0
 

@@ -1,7 +1,7 @@
 """What a batch has done once it has run, and how long that took."""
 
 from fastsim._jit import helper
-from fastsim.engines.outputs import note_completion, record_gaps
+from fastsim.engines.outputs import note_admission_wait, note_completion, record_gaps
 from fastsim.engines.sglang.codes import FINISHED, NONE, RUNNING
 from fastsim.engines.sglang.memory import available, checkpoint, content_tokens, release
 from fastsim.engines.sglang.recorder import note_finished, note_processed
@@ -55,7 +55,7 @@ def note_extend(st, s, tot, i, start, tokens):
     log = s.log
     if log.first_scheduled_us[i] < 0:
         log.first_scheduled_us[i] = st["now_us"]
-    log.admission_wait_us[i] = max(log.admission_wait_us[i], st["now_us"] - s.req.waiting_since_us[i])
+    note_admission_wait(log, i, s.req.waiting_since_us[i], st["now_us"])
     s.req.waiting_since_us[i] = st["now_us"]  # it does not wait between its chunks
     log.scheduled_tokens[i] += tokens
     s.req.prefilled[i] += tokens
@@ -106,5 +106,5 @@ def give_token(cfg, st, s, tot, i, end_us):
     st["finished"] += 1
     st["unfinished"] -= 1
     tot["completed"] += 1
-    note_completion(tot, end_us)
+    note_completion(tot, cfg["beta1"], end_us)
     note_finished(st, s, i)

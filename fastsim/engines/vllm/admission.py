@@ -1,7 +1,7 @@
 """The waiting loop: who is admitted in this step."""
 
 from fastsim._jit import helper, inlined
-from fastsim.engines.outputs import NEVER, Status
+from fastsim.engines.outputs import NEVER, Status, note_admission_wait
 from fastsim.engines.vllm.blocks import cache_blocks, find_hits, take_hits
 from fastsim.engines.vllm.codes import Admission
 from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
@@ -181,7 +181,7 @@ def admit(s, i, computed, tokens, swapped):
     count_scheduled(s, i, tokens, 1)
     add_scheduled(s, i, tokens)
     s.log.status[i] = Status.RUNNING
-    s.log.admission_wait_us[i] = max(s.log.admission_wait_us[i], s.st["now_us"] - s.req.waiting_since_us[i])
+    note_admission_wait(s.log, i, s.req.waiting_since_us[i], s.st["now_us"])
     if s.log.first_scheduled_us[i] == NEVER:
         s.log.first_scheduled_us[i] = s.st["now_us"]
     if swapped:

@@ -10,7 +10,7 @@ then says FALL_BACK, and the run is made again.
 """
 
 from fastsim._jit import helper, inlined
-from fastsim.engines.outputs import NEVER, Status, Stop
+from fastsim.engines.outputs import NEVER, Status, Stop, note_admission_wait
 from fastsim.engines.vllm.admission import allocate_slots, fits
 from fastsim.engines.vllm.arrivals import next_arrival_us
 from fastsim.engines.vllm.blocks import cache_blocks, find_hits
@@ -185,7 +185,7 @@ def admit_dense(s, i, tokens, hits):
     s.req.life_start_tokens[i] = computed
     _schedule(s, i, tokens)
     s.log.status[i] = Status.RUNNING
-    s.log.admission_wait_us[i] = max(s.log.admission_wait_us[i], s.st["now_us"] - s.req.waiting_since_us[i])
+    note_admission_wait(s.log, i, s.req.waiting_since_us[i], s.st["now_us"])
     if s.log.first_scheduled_us[i] == NEVER:
         s.log.first_scheduled_us[i] = s.st["now_us"]
         s.log.prefix_hit_tokens_first[i] = computed

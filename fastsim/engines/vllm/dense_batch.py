@@ -183,7 +183,6 @@ def preempt_at(s, place, ahead):
     s.log.status[i] = Status.WAITING
     s.log.num_preemptions[i] += 1
     s.tot["preemptions"] += 1
-    s.tot["last_preemption_us"] = s.st["now_us"]
     s.st["preempted"] += 1
     s.req.waiting_since_us[i] = s.st["now_us"]
     queue_again(s, i)
@@ -226,4 +225,4 @@ def finish_dense(s, i, end_us):
     s.log.finish_us[i] = end_us
     s.st["alive_tokens"] -= s.wl.prompt_tokens[i] + s.wl.output_tokens[i]
     s.tot["completed"] += 1
-    note_completion(s.tot, end_us)
+    note_completion(s.tot, s.cfg["b1_us_per_prefill_token"], end_us)

@@ -83,6 +83,7 @@ def _reset_requests(s):
     s.log.prefix_hit_tokens[:] = 0
     s.log.scheduled_tokens[:] = 0
     s.log.admission_wait_us[:] = 0
+    s.log.admission_wait_end_us[:] = 0
     s.log.status[:] = Status.PENDING
     for i in range(s.wl.prompt_tokens.shape[0]):
         prompt = s.wl.prompt_tokens[i]
@@ -172,7 +173,7 @@ def reset_arrivals(s):
     arrival_us = next_arrival_us(s)
     s.tot["first_arrival_us"] = NEVER if arrival_us == NO_LIMIT else arrival_us
     s.tot["last_completion_us"] = max(s.tot["first_arrival_us"], 0)
-    s.tot["last_preemption_us"] = NEVER
+    s.tot["first_completion_us"] = NEVER
     s.tot["starved_at_us"] = NEVER
 
 
