@@ -9,7 +9,7 @@ from numba import njit
 from fastsim import metrics
 from fastsim._jit import borrow
 from fastsim.engines.outputs import ITL_BINS, NEVER, TOTALS_DTYPE, Status, Stop, itl_bin, new_request_log
-from fastsim.metrics.selection import gap_quantile, quantile, select, sort_in_place
+from fastsim.metrics.selection import gap_quantile, quantile, select, sort_pairs
 from fastsim.metrics.summary import scratch_size, summarise
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -40,8 +40,8 @@ def run_quantile(values, q):
 
 
 @njit
-def run_sort(values):
-    sort_in_place(values, len(values))
+def run_sort(values, companions):
+    sort_pairs(values, companions, len(values))
 
 
 @njit
@@ -59,6 +59,7 @@ def make_params(**given):
         "max_num_seqs": 256,
         "token_budget": 2048,
         "starvation_window_us": 30_000_000,
+        "starvation_overtakes": 20,
         "slo_ttft_us": math.inf,
         "slo_tpot_us": math.inf,
         "slo_e2e_us": math.inf,
@@ -315,7 +316,7 @@ def test_empty_run_has_only_nulls_and_zeros():
     row = summarised(run, make_params())
     assert row["completed"] == 0
     assert row["ttft_p50_ms"] is None
-    assert row["verdict"] == "ok"
+    assert (row["verdict"], row["not_judged"]) == ("not_judged", "nothing_offered")
     assert row["kv_safe_num_seqs"] is None
     assert row["offered_load"] is None
 
@@ -407,24 +408,41 @@ def test_steady_traffic_is_not_overloaded_and_short_or_closed_is_unknown():
     row = summarised(run, make_params())
     assert row["overloaded"] is False
     assert row["verdict"] == "ok"
-    assert summarised(run, make_params(closed_loop=1))["overloaded"] is None
-    assert summarised(run, make_params(b0_us=5e6))["overloaded"] is None
+    closed = summarised(run, make_params(closed_loop=1))
+    assert (closed["overloaded"], closed["not_judged"], closed["verdict"]) == (None, "closed_loop", "ok")
+    short = summarised(run, make_params(b0_us=5e6))
+    assert (short["overloaded"], short["not_judged"], short["verdict"]) == (None, "arrivals_too_short", "drained")
 
 
 def test_verdict_is_the_first_that_holds():
     run = make_run(2, 50, "finished")
     total = run[3][0]
+    total["stop"] = Stop.DRAINED
     total["recomputed_tokens"] = 0
+    total["busy_us"] = total["end_us"]
     log = run[0]
-    assert summarised(run, make_params(overload_threshold=1e9))["verdict"] == "ok"
-    assert summarised(run, make_params(overload_threshold=-1e9))["verdict"] == "overloaded"
-    total["recomputed_tokens"] = 801
-    assert summarised(run, make_params(overload_threshold=-1e9))["verdict"] == "thrash"
+    calm = {"overload_threshold": 1e9, "b0_us": 10.0}
+    assert summarised(run, make_params(**calm))["verdict"] == "ok"
+    assert summarised(run, make_params(**calm, slo_e2e_us=1.0))["verdict"] == "misses_slo"
+    calm["overload_threshold"] = -1e9
+    assert summarised(run, make_params(**calm, slo_e2e_us=1.0))["verdict"] == "overloaded"
+    total["busy_us"] = 100_000
+    total["recomputed_tokens"] = 801  # 801 x 17.25 us are 13.8 % of the busy time
+    assert summarised(run, make_params(**calm))["verdict"] == "thrash"
+    total["starved_gap_us"], total["starved_at_us"] = 40_000_000, 50_000_000
+    assert summarised(run, make_params(**calm))["verdict"] == "starved"
     total["livelock_kind"], total["livelock_step"], total["livelock_us"] = 2, 17, 3_000_000
-    row = summarised(run, make_params())
+    row = summarised(run, make_params(**calm))
     assert (row["verdict"], row["livelock"], row["livelock_step"], row["livelock_s"]) == ("livelock", True, 17, 3.0)
     log.status[3] = Status.UNSERVABLE
-    assert summarised(run, make_params())["verdict"] == "unservable"
+    assert summarised(run, make_params(**calm))["verdict"] == "unservable"
+
+
+def test_a_livelock_has_a_time_only_where_there_is_one():
+    run = make_run(2, 50, "finished")
+    run[3][0]["livelock_us"], run[3][0]["livelock_step"] = 3_000_000, 17
+    row = summarised(run, make_params())
+    assert (row["livelock"], row["livelock_s"], row["livelock_step"]) == (False, None, None)
 
 
 def test_max_steps_is_a_status():
@@ -452,9 +470,11 @@ def test_selection_puts_every_rank_right(pattern):
         run_select(work, rank)
         assert work[rank] == ordered[rank]
         assert np.array_equal(np.sort(work), ordered)
-    work = values.copy()
-    run_sort(work)
+    work, places = values.copy(), np.arange(n, dtype=float)[::-1].copy()
+    run_sort(work, places)
     assert np.array_equal(work, ordered)
+    order = np.lexsort((np.arange(n)[::-1], values))
+    assert np.array_equal(places, np.arange(n)[::-1][order])
     for q in (0.0, 0.3, 0.5, 0.9, 1.0):
         assert run_quantile(values.copy(), q) == np.quantile(values, q)
 

@@ -9,9 +9,13 @@ from fastsim.analysis.phase.map import PhaseMap
 
 LETTERS = {
     "ok": ".",
+    "drained": "d",
+    "not_judged": "n",
+    "misses_slo": "m",
     "overloaded": "o",
     "thrash": "T",
     "starved": "S",
+    "out_of_memory": "M",
     "livelock": "L",
     "unservable": "U",
     "failed": "E",
@@ -19,9 +23,13 @@ LETTERS = {
 DISAGREE = "?"
 MEANINGS = {
     "ok": "service holds",
-    "overloaded": "the backlog grows",
-    "thrash": "preempted work is computed again: more than engine.thrash_threshold",
-    "starved": "nobody completes for long, under preemptions",
+    "drained": "a burst was served to its end",
+    "not_judged": "the run is too short to tell",
+    "misses_slo": "an SLO's p99 is beyond its bound",
+    "overloaded": "more comes than is served",
+    "thrash": "preempted work is computed again: more of the time than engine.thrash_threshold",
+    "starved": "nobody is served for long while work is computed again, or somebody is passed by",
+    "out_of_memory": "the engine gives away more KV than there is, and dies",
     "livelock": "nothing will ever complete",
     "unservable": "some requests can never fit",
     "failed": "the run failed",

@@ -149,7 +149,7 @@ def policies() -> "tuple[Policy, ...]":
         _policy(
             "verdicts", "engine.thrash_threshold=0.1",
             "From when on a run is called livelocked, starved, or thrashing.",
-            "fastsim", "livelock_steps starvation_window_s thrash_threshold",
+            "fastsim", "livelock_steps starvation_window_s starvation_overtakes thrash_threshold",
         ),
         _policy(
             "engine", "engine.name=vllm-0.16.0",

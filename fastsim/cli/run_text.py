@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from fastsim.cli.tables import number, table, wrapped
+from fastsim.metrics.columns import LATE_SHARE
 
 if TYPE_CHECKING:
     from fastsim.config import Config
@@ -14,8 +15,10 @@ def run_text(
     config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float, cut: int = 0, unservable: str = ""
 ) -> str:
     """Everything `fastsim run` prints; `cut` outputs end at max_model_len; `unservable`: why some never run."""
+    given = {name: config.value(f"slo.{name}_ms") for name in ("ttft", "tpot", "e2e")}
+    bounds = {name: bound for name, bound in given.items() if bound is not None}
     lines = [
-        wrapped(f"{metrics['verdict']}: {reason(metrics, unservable)}"),
+        wrapped(f"{metrics['verdict']}: {reason(metrics, unservable, bounds)}"),
         *warnings(config, metrics, cut),
         "",
         _latencies(metrics),
@@ -26,8 +29,8 @@ def run_text(
     return "\n".join(lines)
 
 
-def reason(metrics: dict[str, Any], unservable: str = "") -> str:
-    """Why the verdict is what it is: one clause with numbers."""
+def reason(metrics: dict[str, Any], unservable: str = "", slo: dict[str, float] | None = None) -> str:
+    """Why the verdict is what it is: one clause with numbers. `slo`: bounds in milliseconds by latency."""
     m = metrics
     if m["status"] == "max_steps":
         return f"the run was cut after {number(m['steps'])} steps (run.max_steps)"
@@ -39,20 +42,84 @@ def reason(metrics: dict[str, Any], unservable: str = "") -> str:
         case "livelock":
             what = "a state came back" if m["livelock_kind"] == "repeated_state" else "nobody made progress"
             return f"{what} at step {number(m['livelock_step'])}, {number(m['livelock_s'])} s"
+        case "out_of_memory":
+            return f"the engine gave away more KV than there is, and died at {number(m['simulated_s'])} s"
         case "starved":
-            return (
-                f"no request completed for {number(m['starved_gap_s'])} s until {number(m['starved_at_s'])} s, "
-                "while requests were preempted"
-            )
+            return _why_starved(m)
         case "thrash":
-            return (
-                f"{percent(m['recomputed_share'])} of all scheduled tokens were computed before "
-                f"({number(m['preemptions'])} preemptions)"
-            )
+            return _why_thrash(m)
         case "overloaded":
-            return f"the backlog grew by {number(m['backlog_slope_req_per_s'])} requests/s"
-    done = f"{number(m['completed'])} of {number(m['num_requests'])} requests completed"
-    return f"{done}, {percent(m['recomputed_share'])} of tokens recomputed"
+            return _why_overloaded(m)
+        case "misses_slo":
+            return _why_missed(m, slo or {})
+        case "not_judged":
+            return _WHY_NOT[m["not_judged"]].format(late=percent(m["late_share"]))
+        case "drained":
+            return (
+                f"{_done(m)} of a burst completed, the last at {number(m['simulated_s'])} s; whether that is soon "
+                "enough only an SLO can say"
+            )
+    closed = _CLOSED if m["not_judged"] else ""
+    return f"{_done(m)} completed, {percent(m['recomputed_share'])} of tokens recomputed{closed}"
+
+
+_CLOSED = " (a closed loop offers no load, so that there is none to be too much)"
+_WHY_NOT = {
+    "nothing_offered": "no request that can be served arrived",
+    "ended_too_soon": "nobody was done before the run ended, and hardly anybody could have been: give it time",
+    "cut_in_flight": (
+        "{late} of those that alone would have been done were still in flight when the run was cut, which a steady "
+        "state can explain: give it time"
+    ),
+    "all_at_once": "everybody arrives at once and the run was cut: give it time",
+    "arrivals_too_short": "the arrivals last less than twice an unloaded request and the run was cut: give it time",
+}
+
+
+def _done(m: dict[str, Any]) -> str:
+    return f"{number(m['completed'])} of {number(m['num_requests'])} requests"
+
+
+def _why_starved(m: dict[str, Any]) -> str:
+    if m["overtaken"]:
+        return (
+            f"{number(m['overtaken'])} of {number(m['offered'])} requests got no token for up to "
+            f"{number(m['overtaken_wait_s'])} s while many later ones came and were done"
+        )
+    return (
+        f"no request completed for {number(m['starved_gap_s'])} s until {number(m['starved_at_s'])} s, "
+        "while the engine computed again what it had dropped"
+    )
+
+
+def _why_thrash(m: dict[str, Any]) -> str:
+    moved = f" and {percent(m['swapped_time_share'])} into moving blocks" if m["swapped_time_share"] else ""
+    return (
+        f"{percent(m['recomputed_time_share'])} of the busy time went into computing tokens again{moved} "
+        f"({percent(m['recomputed_share'])} of all scheduled tokens, {number(m['preemptions'])} preemptions)"
+    )
+
+
+def _why_overloaded(m: dict[str, Any]) -> str:
+    parts = []
+    if m["late_share"] is not None and m["late_share"] > LATE_SHARE:
+        parts.append(f"{percent(m['late_share'])} of those that alone would have been done were not when the run ended")
+    if m["backlog_slope_req_per_s"] is not None and m["backlog_slope_req_per_s"] > 0:
+        parts.append(f"the backlog grew by {number(m['backlog_slope_req_per_s'])} requests/s")
+    if m["offered_load"] is not None and m["offered_load"] > 1:
+        parts.append(f"{number(m['offered_load'])} times what there is was offered")
+    return ", ".join(parts)
+
+
+def _why_missed(m: dict[str, Any], slo: dict[str, float]) -> str:
+    parts = []
+    for name, bound_ms in slo.items():
+        value_ms = m[f"{name}_p99_ms"]
+        if value_ms is None:
+            parts.append(f"{LATENCIES[name]} p99 is not reached by all (SLO {number(bound_ms)} ms)")
+        elif value_ms > bound_ms:
+            parts.append(f"{LATENCIES[name]} p99 is {number(value_ms)} ms (SLO {number(bound_ms)} ms)")
+    return ", ".join(parts)
 
 
 def warnings(config: "Config", metrics: dict[str, Any], cut: int = 0) -> list[str]:

@@ -5,7 +5,7 @@ An engine's `knobs.py` holds its pydantic class and one `ENGINE = Engine(...)`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -27,9 +27,11 @@ class SharedKnobs(Model):
     max_num_batched_tokens: Positive = 2048
     """Most tokens in one step."""
     starvation_window_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 30.0
-    """Least interval between completions that can count as starvation."""
+    """Least time without a completion, or without a token for a request, that can count as starvation."""
+    starvation_overtakes: Positive = 20
+    """How many later requests must come and be done while a request gets no token for it to count as starved."""
     thrash_threshold: Share = 0.1
-    """Recomputed share of scheduled tokens above which a run is called thrashing."""
+    """Share of the busy time lost to recomputation and swapping above which a run is called thrashing."""
 
 
 class OwnColumn(NamedTuple):
@@ -38,6 +40,7 @@ class OwnColumn(NamedTuple):
     name: str
     unit: str
     description: str
+    better: Literal["more", "less", "none"]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ DID_NOT_RUN = ("error", "refused")
 """Statuses of rows in which all else is null: it failed; or vLLM refuses the setting at its start."""
 STOPS = ("drained", "horizon", "max_steps", "livelock", "out_of_memory")
 VERDICTS = ("unservable", "livelock", "starved", "thrash", "overloaded", "ok")
+LATE_SHARE = 0.1
+"""When more of those that alone would have been done are late, service is not `ok`."""
 LIVELOCK_KINDS = ("none", "repeated_state", "no_progress")
 
 NULL = -1

@@ -5,13 +5,15 @@ A request alone in the system is prefilled in chunks of the step's token budget 
 unloaded E2E is the sum of those step times, without the truncation of each step to whole microseconds.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.step_table import graph_tokens, table_us
 from fastsim.metrics.columns import NULL
-from fastsim.metrics.selection import quantile, sort_in_place
+from fastsim.metrics.selection import quantile, sort_pairs
 
 _NAN = np.nan
 _PENDING = int(Status.PENDING)
@@ -21,8 +23,23 @@ _TIMED_OUT = int(Status.TIMED_OUT)
 _UNSERVABLE = int(Status.UNSERVABLE)
 
 
+class Load(NamedTuple):
+    """What judging needs to know about the requests that were offered; times in microseconds."""
+
+    offered: int
+    first_us: int  # first arrival
+    span_us: int  # from there to the last
+    longest_us: float  # longest unloaded E2E
+    earliest_us: float  # when the first of them could have been done, alone
+    due: int  # how many are done or gone, or would be done by the end of the run if they were alone
+    late: int  # of those, how many were not
+    overdue: int  # of those, how many had had twice the time
+    lost: int  # of those, how many never will be: rejected, timed out
+
+
 @helper
-def _offered(status):
+def is_offered(status):
+    """Whether a request of that status is servable and arrived."""
     return status != _PENDING and status != _UNSERVABLE
 
 
@@ -46,8 +63,7 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
 
     Returns
     -------
-    float
-        The longest unloaded E2E of an offered request, microseconds.
+    Load
     """
     num_requests = log.status.shape[0]
     block_size = params["block_size"]
@@ -71,15 +87,18 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
         prefill_us_per_token += full_us / token_budget
         decode_us_per_token += table_us(params, graph_tokens(params, most)) / most
         decode_alone_us += table_us(params, graph_tokens(params, 1))
-    offered = completed = 0
+    end_us = totals["end_us"]
+    offered = completed = due = late = overdue = lost = 0
     blocks = tokens = 0
     block_us = engine_us = sum_us = longest_us = 0.0
     slowdowns = squares = 0.0
+    earliest_us = np.inf
     first_us = last_us = 0
     for i in range(num_requests):
         prompt = prompt_tokens[i]
         tokens += np.int64(prompt) + output_tokens[i]  # interpreted, int32 would overflow
-        if not _offered(log.status[i]):
+        status = log.status[i]
+        if not is_offered(status):
             continue
         decodes = max(min(output_tokens[i], max_model_len - prompt) - 1, 0)
         # Decode steps read prompt, prompt + 1, ... tokens of context
@@ -106,7 +125,15 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
         first_us = arrival_us if offered == 0 else min(first_us, arrival_us)
         last_us = arrival_us if offered == 0 else max(last_us, arrival_us)
         offered += 1
-        if log.status[i] == _FINISHED and arrival_us >= since_us and alone_us > 0.0:
+        done_us = arrival_us + alone_us - frontend_us
+        earliest_us = min(earliest_us, done_us)
+        gone = status in (_REJECTED, _TIMED_OUT)
+        if done_us <= end_us or gone or status == _FINISHED:
+            due += 1
+            late += status != _FINISHED
+            overdue += status != _FINISHED and done_us + alone_us <= end_us
+            lost += gone
+        if status == _FINISHED and arrival_us >= since_us and alone_us > 0.0:
             slowdown = (log.finish_us[i] - arrival_us + frontend_us) / alone_us
             completed += 1
             slowdowns += slowdown
@@ -128,7 +155,7 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
     floats["backlog_slope_req_per_s"] = _NAN
     if params["closed_loop"] == 0 and offered > 1 and last_us - first_us >= 2.0 * median_us:
         _backlog(log, params, first_us, last_us, scratch, floats, ints)
-    return longest_us
+    return Load(offered, first_us, last_us - first_us, longest_us, earliest_us, due, late, overdue, lost)
 
 
 @helper
@@ -171,12 +198,12 @@ def _backlog(log, params, first_us, last_us, scratch, floats, ints):
     count = 0
     ordered = True
     for i in range(num_requests):
-        if _offered(log.status[i]) and 2 * (log.arrival_us[i] - first_us) >= last_us - first_us:
+        if is_offered(log.status[i]) and 2 * (log.arrival_us[i] - first_us) >= last_us - first_us:
             scratch[count] = log.arrival_us[i]
             ordered = ordered and (count == 0 or scratch[count] >= scratch[count - 1])
             count += 1
     if not ordered:
-        sort_in_place(scratch, count)
+        sort_pairs(scratch, scratch[num_requests:], count)
     mean_us = 0.0
     for k in range(count):
         mean_us += (scratch[k] - scratch[0]) / count

@@ -34,6 +34,8 @@ def params_records(take: Take, count: int) -> npt.NDArray[np.void]:
     scheduled = take("engine.max_num_scheduled_tokens", integer_or(NO_LIMIT))
     params["token_budget"] = np.minimum(scheduled, take("engine.max_num_batched_tokens", int))
     params["starvation_window_us"] = take("engine.starvation_window_s", _microseconds)
+    params["starvation_overtakes"] = take("engine.starvation_overtakes", int)
+    params["swap_us_per_block"] = take("engine.swap_us_per_block", float)
     params["thrash_threshold"] = take("engine.thrash_threshold", float)
     params["overload_threshold"] = OVERLOAD_SHARE
     params["closed_loop"] = take("workload.concurrency", _is_given)

@@ -139,25 +139,35 @@ def gap_quantile(histogram, start_bin, before, count, longest_us, q):
 
 
 @helper
-def sort_in_place(values, count):
-    """Heapsort of values[:count]: no allocation, no bad case."""
+def sort_pairs(values, companions, count):
+    """Heapsort of values[:count] with their companions, equal ones by companion: no allocation, no bad case."""
     for root in range(count // 2 - 1, -1, -1):
-        _sift_down(values, root, count)
+        _sift_down(values, companions, root, count)
     for end in range(count - 1, 0, -1):
         values[0], values[end] = values[end], values[0]
-        _sift_down(values, 0, end)
+        companions[0], companions[end] = companions[end], companions[0]
+        _sift_down(values, companions, 0, end)
 
 
 @helper
-def _sift_down(values, root, count):
+def _is_before(value, companion, other_value, other_companion):
+    return value < other_value or (value == other_value and companion < other_companion)
+
+
+@helper
+def _sift_down(values, companions, root, count):
     value = values[root]
+    companion = companions[root]
     child = 2 * root + 1
     while child < count:
-        if child + 1 < count and values[child + 1] > values[child]:
-            child += 1
-        if values[child] <= value:
+        other = child + 1
+        if other < count and _is_before(values[child], companions[child], values[other], companions[other]):
+            child = other
+        if not _is_before(value, companion, values[child], companions[child]):
             break
         values[root] = values[child]
+        companions[root] = companions[child]
         root = child
         child = 2 * root + 1
     values[root] = value
+    companions[root] = companion

@@ -4,20 +4,17 @@
 import numpy as np
 
 from fastsim._jit import helper
-from fastsim.engines.outputs import NEVER, Status, mostly_recomputed
-from fastsim.metrics.columns import NULL, NUM_LATENCIES, QUANTILES, VERDICTS
+from fastsim.engines.outputs import NEVER, Status
+from fastsim.metrics.columns import NUM_LATENCIES, QUANTILES
 from fastsim.metrics.counts import copy_totals, count_requests, ratio
-from fastsim.metrics.load import summarise_load
+from fastsim.metrics.load import is_offered, summarise_load
 from fastsim.metrics.selection import gap_quantile, quantile
+from fastsim.metrics.verdict import judge
 
 _NAN = np.nan
-_PENDING = int(Status.PENDING)
 _FINISHED = int(Status.FINISHED)
 _REJECTED = int(Status.REJECTED)
 _TIMED_OUT = int(Status.TIMED_OUT)
-_UNSERVABLE = int(Status.UNSERVABLE)
-
-_V_UNSERVABLE, _V_LIVELOCK, _V_STARVED, _V_THRASH, _V_OVERLOADED, _V_OK = range(len(VERDICTS))
 
 
 def scratch_size(num_requests: int) -> int:
@@ -28,7 +25,7 @@ def scratch_size(num_requests: int) -> int:
 @helper
 def _counts(status, arrival_us, since_us):
     """Whether a request is in the population of latencies and goodput: offered, servable, after warm-up."""
-    return status != _PENDING and status != _UNSERVABLE and arrival_us >= since_us
+    return is_offered(status) and arrival_us >= since_us
 
 
 @helper
@@ -62,8 +59,8 @@ def summarise(log, prompt_tokens, output_tokens, totals, itl_histogram, params, 
     _first_lives(log, params, since_us, floats)
     _gaps(totals, itl_histogram, floats)
     _goodput(log, params, totals, since_us, floats)
-    longest_us = summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints)
-    _verdict(totals, params, longest_us, floats, ints)
+    load = summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints)
+    judge(log, prompt_tokens, output_tokens, totals, params, load, scratch, floats, ints)
 
 
 # --- Latencies ------------------------------------------------------------------------------------------------------
@@ -180,44 +177,3 @@ def _goodput(log, params, totals, since_us, floats):
     floats["goodput_req_per_s"] = ratio(good, (totals["end_us"] - start_us) / 1e6)
     floats["goodput_share"] = ratio(good, offered)
     floats["goodput_admitted_share"] = ratio(good, offered - rejected)
-
-
-# --- Verdict --------------------------------------------------------------------------------------------------------
-
-
-@helper
-def _starved_gap(totals, params):
-    """Longest interval between completions in whose last half somebody was preempted, and its end."""
-    gap_us = totals["starved_gap_us"]
-    at_us = totals["starved_at_us"]
-    last_us = totals["end_us"] - totals["last_completion_us"]
-    if last_us > gap_us and mostly_recomputed(totals, params["b1_us_per_prefill_token"], totals["end_us"]):
-        gap_us = last_us
-        at_us = totals["end_us"]
-    return gap_us, at_us
-
-
-@helper
-def _verdict(totals, params, longest_unloaded_us, floats, ints):
-    """The verdict columns that need no request, and the label: the first that holds."""
-    gap_us, at_us = _starved_gap(totals, params)
-    ints["starved"] = gap_us > 0 and gap_us >= max(params["starvation_window_us"], 2.0 * longest_unloaded_us)
-    floats["starved_gap_s"] = gap_us / 1e6 if gap_us > 0 else _NAN
-    floats["starved_at_s"] = at_us / 1e6 if gap_us > 0 else _NAN
-    ints["thrash"] = floats["recomputed_share"] > params["thrash_threshold"]
-    ints["livelock"] = totals["livelock_kind"] > 0
-    ints["livelock_kind"] = totals["livelock_kind"]
-    ints["livelock_step"] = totals["livelock_step"] if totals["livelock_kind"] > 0 else NULL
-    floats["livelock_s"] = totals["livelock_us"] / 1e6 if totals["livelock_kind"] > 0 else _NAN
-    if ints["unservable"] > 0:
-        ints["verdict"] = _V_UNSERVABLE
-    elif ints["livelock"] == 1:
-        ints["verdict"] = _V_LIVELOCK
-    elif ints["starved"] == 1:
-        ints["verdict"] = _V_STARVED
-    elif ints["thrash"] == 1:
-        ints["verdict"] = _V_THRASH
-    elif ints["overloaded"] == 1:
-        ints["verdict"] = _V_OVERLOADED
-    else:
-        ints["verdict"] = _V_OK

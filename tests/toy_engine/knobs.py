@@ -18,5 +18,5 @@ ENGINE = Engine(
     table="toy",
     knobs=ToyKnobs,
     rules=(absent("toy", "workload.concurrency", None, "closed loop"),),
-    columns=(OwnColumn("toy_idle_s", "s", "time without a request"),),
+    columns=(OwnColumn("toy_idle_s", "s", "time without a request", "none"),),
 )

@@ -23,6 +23,10 @@ _GLYPHS = {
     "diamond": '<path d="M8 0 16 8 8 16 0 8z"/>',
     "cross": '<path d="M5 0h6v5h5v6h-5v5H5v-5H0V5h5z"/>',
     "triangle-down": '<path d="M8 15 15 1H1z"/>',
+    "triangle": '<path d="M8 3 15 15H1z"/>',
+    "wedge": '<path d="M8 0 12 16H4z"/>',
+    "arrow": '<path d="M8 0 15 8H11v8H5V8H1z"/>',
+    "triangle-left": '<path d="M1 8 15 1v14z"/>',
     "triangle-right": '<path d="M15 8 1 15V1z"/>',
 }
 

@@ -122,7 +122,7 @@ ENGINE = Engine(
         ),
     ),
     columns=tuple(
-        OwnColumn(f"blis_{kind}_{part}_ms", "ms", f"{part} of {what}")
+        OwnColumn(f"blis_{kind}_{part}_ms", "ms", f"{part} of {what}", "less")
         for kind, what in (("e2e", "BLIS's own E2E, TTFT and its gaps added up"), ("itl", "BLIS's own token gaps"))
         for part in ("mean", "p90", "p95", "p99")
     ),

@@ -28,7 +28,9 @@ class RltRuntime(BatchRuntime):
     def config_records(self, take: Take, count: int, params: Records) -> Records:
         """See `fastsim.engines.rlt.records`."""
         params["max_model_len"] = NO_MODEL_LEN
-        return config_records(take, count)
+        records = config_records(take, count)
+        params["swap_us_per_block"] = records["swap_us_per_block"]
+        return records
 
     def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
         """Run every configuration. Without `fast_forward` no cycle of a livelock is skipped."""
