@@ -101,8 +101,9 @@ def test_run_prints_the_verdict_first(fastsim):
     code, output, errors = fastsim("run", DISCUSSION)
     assert code == 0, errors
     lines = output.splitlines()
-    assert lines[0] == "thrash: 43.3 % of all scheduled tokens were computed before (1,042 preemptions)"
-    assert "256 is more than the 32 requests" in lines[1]
+    assert lines[0] == "thrash: 11.7 % of the busy time went into computing tokens again (43.3 % of all"
+    assert lines[1] == "  scheduled tokens, 1,042 preemptions)"
+    assert "256 is more than the 32 requests" in lines[2]
     assert all(len(line) <= 80 or line.startswith("note") for line in lines)
     assert re.fullmatch(r"vllm-0.33.0: kernel [\d.]+ ms, [\d.]+ s in all", lines[-1])
 

@@ -113,7 +113,7 @@ def _overloaded(log, totals, params, load, floats, ints):
         return
     if load.offered == 0:
         ints["not_judged"] = _NOTHING_OFFERED
-    elif load.due == 0 or totals["completed"] == 0:
+    elif load.due == 0 or ints["completed"] == 0:
         ints["not_judged"] = _ENDED_TOO_SOON
     elif late:
         # In a steady state as many are in flight as come in the time of one; in a closed loop as there are clients
@@ -179,7 +179,7 @@ def _livelock(totals, floats, ints):
 def _starved(log, totals, params, load, scratch, floats, ints):
     """Nobody is served for long while the system recomputes, or somebody is passed by for long."""
     window_us = max(float(params["starvation_window_us"]), 2.0 * load.longest_us)
-    gap_us, at_us = _starved_gap(totals, params, load)
+    gap_us, at_us = _starved_gap(totals, params, load, ints)
     floats["starved_gap_s"] = gap_us / 1e6 if gap_us > 0 else _NAN
     floats["starved_at_s"] = at_us / 1e6 if gap_us > 0 else _NAN
     overtaken, wait_us = _overtaken(log, totals, params, window_us, scratch)
@@ -189,7 +189,7 @@ def _starved(log, totals, params, load, scratch, floats, ints):
 
 
 @helper
-def _starved_gap(totals, params, load):
+def _starved_gap(totals, params, load, ints):
     """Longest time without a completion of which recomputation took a fifth, and its end.
 
     The times before the first completion and after the last are looked at here. The first counts from the first moment
@@ -197,12 +197,12 @@ def _starved_gap(totals, params, load):
     """
     gap_us = float(totals["starved_gap_us"])
     at_us = totals["starved_at_us"]
-    if totals["completed"] > 0 and totals["first_recomputed"] == 1:
+    if ints["completed"] > 0 and totals["first_recomputed"] == 1:
         first_us = totals["first_completion_us"] - load.earliest_us
         if first_us > gap_us:
             gap_us = first_us
             at_us = totals["first_completion_us"]
-    since_us = float(totals["last_completion_us"]) if totals["completed"] > 0 else load.earliest_us
+    since_us = float(totals["last_completion_us"]) if ints["completed"] > 0 else load.earliest_us
     last_us = totals["end_us"] - since_us
     if last_us > gap_us and mostly_recomputed(totals, params["b1_us_per_prefill_token"], totals["end_us"]):
         gap_us = last_us
