@@ -116,7 +116,7 @@ def _contents(run: Run, case: Case) -> dict[int, Any]:
 
 def oracle_facts_with_drafts(outcome: Outcome, case: Case) -> Facts:
     """What the oracle says, contents of finished requests included (they are never told apart by the kernel's)."""
-    facts = oracle_facts(outcome, case)
+    facts = oracle_facts(outcome, case, at_once=True)
     rows = [
         row | {"verified_drafts": r.verified_drafts, "accepted_drafts": r.accepted_drafts}
         for row, r in zip(facts.requests, outcome.requests, strict=True)

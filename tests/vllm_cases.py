@@ -136,19 +136,21 @@ def kernel_facts(outcome: VllmRun, case: Case) -> Facts:
     return Facts(steps, rows, totals, memory.gaps.histogram, _without_gone(order, statuses))
 
 
-def oracle_facts(outcome: Outcome, case: Case) -> Facts:
-    """What the oracle says."""
+def oracle_facts(outcome: Outcome, case: Case, *, at_once: bool = False) -> Facts:
+    """What the oracle says. `at_once`: the kernel books recomputed tokens when they are scheduled."""
     rows = [{name: getattr(r, name) for name in RequestLog._fields} for r in outcome.requests]
     statuses = [r.status for r in outcome.requests]
     gaps = [gap for r in outcome.requests for gap in r.gaps_us]
-    totals = outcome.totals | starvation(case, outcome)
+    totals = outcome.totals | starvation(case, outcome, at_once=at_once)
     return Facts(outcome.steps, rows, totals, histogram_of(gaps), _without_gone(outcome.free_order, statuses))
 
 
-def starvation(case: Case, outcome: Outcome) -> dict[str, int]:
+def starvation(case: Case, outcome: Outcome, *, at_once: bool) -> dict[str, int]:
     """The longest time between completions of which recomputation took a fifth, and what it is computed from."""
-    begin = Books(max(outcome.totals["first_arrival_us"], 0), 0, 0, 0, 0)
+    begin = Books(max(outcome.totals["first_arrival_us"], 0), 0, 0, 0, 0, 0)
     books = [begin, *outcome.books]
+    if at_once:
+        books = [book._replace(recomputed_tokens=book.recomputed_at_once) for book in books]
     gaps = [
         (after.at_us - before.at_us, after.at_us) for before, after in pairwise(books) if _starves(case, before, after)
     ]
@@ -170,7 +172,7 @@ def starvation(case: Case, outcome: Outcome) -> dict[str, int]:
 def _starves(case: Case, before: Books, after: Books) -> bool:
     """Whether computing again what was known took a fifth of the time between two completions."""
     elapsed_us = after.at_us - before.at_us
-    prefill, decode, recomputed, discarded = (b - a for a, b in zip(before[1:], after[1:], strict=True))
+    prefill, decode, recomputed, discarded, _ = (b - a for a, b in zip(before[1:], after[1:], strict=True))
     decoded_again = min(discarded, recomputed, decode)
     b1_us = complete(case).b1_us_per_prefill_token
     again_us = b1_us * (recomputed - decoded_again)

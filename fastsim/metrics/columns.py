@@ -6,7 +6,7 @@ null. `*_served_*` columns describe those that did get there, `*_censored_share`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
@@ -24,7 +24,28 @@ STATUSES = ("ok", "max_steps", "error", "refused")
 DID_NOT_RUN = ("error", "refused")
 """Statuses of rows in which all else is null: it failed; or vLLM refuses the setting at its start."""
 STOPS = ("drained", "horizon", "max_steps", "livelock", "out_of_memory")
-VERDICTS = ("unservable", "livelock", "starved", "thrash", "overloaded", "ok")
+VERDICTS = (
+    "unservable",
+    "livelock",
+    "out_of_memory",
+    "starved",
+    "thrash",
+    "overloaded",
+    "misses_slo",
+    "not_judged",
+    "drained",
+    "ok",
+)
+NOT_JUDGED = (
+    "nothing_offered",
+    "ended_too_soon",
+    "cut_in_flight",
+    "closed_loop",
+    "all_at_once",
+    "arrivals_too_short",
+)
+"""Why a row's `overloaded` is null: nobody arrived; nobody was done, nor could more than half of them have been; too
+many were in flight when the run was cut; there is no offered load; there is no rate; the rate did not last."""
 LATE_SHARE = 0.1
 """When more of those that alone would have been done are late, service is not `ok`."""
 LIVELOCK_KINDS = ("none", "repeated_state", "no_progress")
@@ -38,7 +59,7 @@ class Column:
     """One result column.
 
     `kind` "bool" and "code" are integers in a kernel's row; a code is an index into `labels`. `prometheus` names
-    vLLM's own metric where the column is one.
+    vLLM's own metric where the column is one; `better` the side on which a value is better, as far as that is sure.
     """
 
     name: str
@@ -46,6 +67,8 @@ class Column:
     unit: str
     description: str
     prometheus: str | None = None
+    _: KW_ONLY
+    better: Literal["more", "less", "none"]
     labels: tuple[str, ...] = ()
 
 
@@ -70,15 +93,26 @@ _LATENCIES = (
 
 def _latency_columns(prefix: str, what: str, prometheus: str) -> list[Column]:
     columns = [
-        Column(f"{prefix}_{q}_ms", "float", "ms", f"{q} of {what}; null where the censored begin", prometheus)
+        Column(
+            f"{prefix}_{q}_ms",
+            "float",
+            "ms",
+            f"{q} of {what}; null where the censored begin",
+            prometheus,
+            better="less",
+        )
         for q in _QUANTILE_NAMES
     ]
-    columns.append(Column(f"{prefix}_served_mean_ms", "float", "ms", f"mean of {what}, served requests only"))
+    columns.append(
+        Column(f"{prefix}_served_mean_ms", "float", "ms", f"mean of {what}, served requests only", better="less")
+    )
     columns += [
-        Column(f"{prefix}_served_{q}_ms", "float", "ms", f"{q} of {what}, served requests only")
+        Column(f"{prefix}_served_{q}_ms", "float", "ms", f"{q} of {what}, served requests only", better="less")
         for q in _QUANTILE_NAMES
     ]
-    columns.append(Column(f"{prefix}_censored_share", "float", "share", f"requests without {what} at the end"))
+    columns.append(
+        Column(f"{prefix}_censored_share", "float", "share", f"requests without {what} at the end", better="less")
+    )
     return columns
 
 
@@ -86,94 +120,240 @@ _ITL = "vllm:inter_token_latency_seconds"
 _FLOATS = [
     *(column for latency in _LATENCIES for column in _latency_columns(*latency)),
     *(
-        Column(f"itl_{q}_ms", "float", "ms", f"{q} of all token gaps, stalls included; within 0.4 %", _ITL)
+        Column(
+            f"itl_{q}_ms", "float", "ms", f"{q} of all token gaps, stalls included; within 0.4 %", _ITL, better="less"
+        )
         for q in _QUANTILE_NAMES
     ),
-    Column("itl_mean_ms", "float", "ms", "mean gap between consecutive tokens of a request, stalls included", _ITL),
-    Column("itl_max_ms", "float", "ms", "longest token gap that ended"),
-    Column("ttft_first_life_served_mean_ms", "float", "ms", "mean TTFT of first lives (differs under restart)"),
-    Column("simulated_s", "float", "s", "clock when the run ended"),
-    Column("request_throughput_req_per_s", "float", "req/s", "completed requests, first arrival to end of run"),
-    Column("output_throughput_tok_per_s", "float", "tok/s", "delivered output tokens, first arrival to end of run"),
-    Column("total_throughput_tok_per_s", "float", "tok/s", "delivered output tokens and the prompts behind them"),
-    Column("goodput_req_per_s", "float", "req/s", "completed within every SLO, after warm-up"),
-    Column("goodput_share", "float", "share", "completed within every SLO, of all offered (censored are misses)"),
-    Column("goodput_admitted_share", "float", "share", "completed within every SLO, of those not turned away"),
-    Column("kv_use_mean", "float", "share", "usable KV blocks held, time average", "vllm:kv_cache_usage_perc"),
-    Column("kv_use_peak", "float", "share", "usable KV blocks held, peak", "vllm:kv_cache_usage_perc"),
-    Column("running_mean", "float", "requests", "batch size, time average", "vllm:num_requests_running"),
-    Column("batch_tokens_mean", "float", "tokens", "tokens of a non-empty step", "vllm:iteration_tokens_total"),
-    Column("busy_share", "float", "share", "time in non-empty steps, first arrival to end of run"),
-    Column("cap_mean", "float", "requests", "running cap, mean over non-empty steps"),
-    Column("recomputed_share", "float", "share", "recomputed of scheduled tokens: the verdict thrash looks at it"),
-    Column("prefix_hit_share", "float", "share", "prefix-cache hits at first admission, of prompts with a first token"),
-    Column("jain_slowdown", "float", "index", "Jain's fairness of E2E / unloaded E2E over completed requests"),
-    Column("slowdown_served_mean", "float", "ratio", "E2E / unloaded E2E, completed requests"),
-    Column("longest_admission_wait_ms", "float", "ms", "longest single stay in the waiting queue"),
-    Column("unloaded_e2e_mean_ms", "float", "ms", "E2E of a request alone in the system, mean of the offered"),
-    Column("kv_capacity_req_per_s", "float", "req/s", "usable blocks / blocks at full decode / unloaded E2E"),
-    Column("offered_kv_load", "float", "ratio", "KV block-seconds needed by the arrivals over those there are"),
-    Column("offered_token_load", "float", "ratio", "engine time needed at full batches over the time there is"),
-    Column("offered_load", "float", "ratio", "the greater of the two; null in closed loop or all at once"),
-    Column("backlog_slope_req_per_s", "float", "req/s", "growth of the backlog over the last half of the arrivals"),
-    Column("starved_gap_s", "float", "s", "longest time without a completion that ended in preemptions"),
-    Column("starved_at_s", "float", "s", "when that interval ended"),
-    Column("livelock_s", "float", "s", "when the livelock was seen"),
+    Column(
+        "itl_mean_ms",
+        "float",
+        "ms",
+        "mean gap between consecutive tokens of a request, stalls included",
+        _ITL,
+        better="less",
+    ),
+    Column("itl_max_ms", "float", "ms", "longest token gap that ended", better="less"),
+    Column(
+        "ttft_first_life_served_mean_ms",
+        "float",
+        "ms",
+        "mean TTFT of first lives (differs under restart)",
+        better="less",
+    ),
+    Column("simulated_s", "float", "s", "clock when the run ended", better="less"),
+    Column(
+        "request_throughput_req_per_s",
+        "float",
+        "req/s",
+        "completed requests, first arrival to end of run",
+        better="more",
+    ),
+    Column(
+        "output_throughput_tok_per_s",
+        "float",
+        "tok/s",
+        "delivered output tokens, first arrival to end of run",
+        better="more",
+    ),
+    Column(
+        "total_throughput_tok_per_s",
+        "float",
+        "tok/s",
+        "delivered output tokens and the prompts behind them",
+        better="more",
+    ),
+    Column("goodput_req_per_s", "float", "req/s", "completed within every SLO, after warm-up", better="more"),
+    Column(
+        "goodput_share",
+        "float",
+        "share",
+        "completed within every SLO, of all offered (censored are misses)",
+        better="more",
+    ),
+    Column(
+        "goodput_admitted_share",
+        "float",
+        "share",
+        "completed within every SLO, of those not turned away",
+        better="more",
+    ),
+    Column(
+        "kv_use_mean",
+        "float",
+        "share",
+        "usable KV blocks held, time average",
+        "vllm:kv_cache_usage_perc",
+        better="none",
+    ),
+    Column("kv_use_peak", "float", "share", "usable KV blocks held, peak", "vllm:kv_cache_usage_perc", better="none"),
+    Column("running_mean", "float", "requests", "batch size, time average", "vllm:num_requests_running", better="none"),
+    Column(
+        "batch_tokens_mean",
+        "float",
+        "tokens",
+        "tokens of a non-empty step",
+        "vllm:iteration_tokens_total",
+        better="none",
+    ),
+    Column("busy_share", "float", "share", "time in non-empty steps, first arrival to end of run", better="none"),
+    Column("cap_mean", "float", "requests", "running cap, mean over non-empty steps", better="none"),
+    Column("recomputed_share", "float", "share", "recomputed of scheduled tokens", better="less"),
+    Column(
+        "recomputed_time_share",
+        "float",
+        "share",
+        "busy time that went into computing tokens again, by step times",
+        better="less",
+    ),
+    Column("swapped_time_share", "float", "share", "busy time that went into moving swapped blocks", better="less"),
+    Column(
+        "prefix_hit_share",
+        "float",
+        "share",
+        "prefix-cache hits at first admission, of prompts with a first token",
+        better="none",
+    ),
+    Column(
+        "jain_slowdown",
+        "float",
+        "index",
+        "Jain's fairness of E2E / unloaded E2E over completed requests",
+        better="more",
+    ),
+    Column("slowdown_served_mean", "float", "ratio", "E2E / unloaded E2E, completed requests", better="less"),
+    Column("longest_admission_wait_ms", "float", "ms", "longest single stay in the waiting queue", better="less"),
+    Column(
+        "unloaded_e2e_mean_ms",
+        "float",
+        "ms",
+        "E2E of a request alone in the system, mean of the offered",
+        better="none",
+    ),
+    Column(
+        "kv_capacity_req_per_s", "float", "req/s", "usable blocks / blocks at full decode / unloaded E2E", better="more"
+    ),
+    Column(
+        "offered_kv_load",
+        "float",
+        "ratio",
+        "KV block-seconds needed by the arrivals over those there are",
+        better="none",
+    ),
+    Column(
+        "offered_token_load",
+        "float",
+        "ratio",
+        "engine time needed at full batches over the time there is",
+        better="none",
+    ),
+    Column(
+        "offered_load", "float", "ratio", "the greater of the two; null in closed loop or all at once", better="none"
+    ),
+    Column(
+        "backlog_slope_req_per_s",
+        "float",
+        "req/s",
+        "growth of the backlog over the last half of the arrivals",
+        better="less",
+    ),
+    Column("late_share", "float", "share", "not done at the end, of those that alone would have been", better="less"),
+    Column(
+        "starved_gap_s", "float", "s", "longest time without a completion, a fifth of it recomputation", better="less"
+    ),
+    Column("starved_at_s", "float", "s", "when that interval ended", better="none"),
+    Column("overtaken_wait_s", "float", "s", "longest time without a token of one that many overtook", better="less"),
+    Column("livelock_s", "float", "s", "when the livelock was seen", better="none"),
     *(
-        Column(own.name, "float", own.unit, f"{own.description}; null under other engines")
+        Column(own.name, "float", own.unit, f"{own.description}; null under other engines", better=own.better)
         for engine in engines()
         for own in engine.columns
     ),
 ]
 
 _INTS = [
-    Column("status", "code", "", "how the row came to be", labels=STATUSES),
-    Column("stop", "code", "", "why the run ended", labels=STOPS),
-    Column("verdict", "code", "", "the first of these that holds", labels=VERDICTS),
-    Column("livelock", "bool", "", "a state came back, or nobody made progress"),
-    Column("starved", "bool", "", "nobody completed for long, under preemptions"),
-    Column("thrash", "bool", "", "recomputed_share above engine.thrash_threshold"),
-    Column("overloaded", "bool", "", "the backlog kept growing; null when the arrivals are too short to tell"),
-    Column("num_requests", "int", "requests", "requests of the workload"),
-    Column("offered", "int", "requests", "servable requests that arrived during the run"),
-    Column("completed", "int", "requests", "", "vllm:request_success"),
-    Column("running", "int", "requests", "still running at the end", "vllm:num_requests_running"),
-    Column("waiting", "int", "requests", "still waiting at the end", "vllm:num_requests_waiting"),
-    Column("held", "int", "requests", "still held at the door by backpressure at the end"),
-    Column("pending", "int", "requests", "not yet arrived at the end"),
-    Column("rejected", "int", "requests", "refused at the front door"),
-    Column("timed_out", "int", "requests", "aborted by their clients"),
-    Column("unservable", "int", "requests", "could never fit, so never tried"),
-    Column("held_arrivals", "int", "requests", "arrivals that backpressure kept at the door for a while"),
-    Column("preemptions", "int", "count", "", "vllm:num_preemptions"),
-    Column("preempted_requests", "int", "requests", "requests preempted at least once"),
-    Column("max_preemptions", "int", "count", "preemptions of the request with the most"),
-    Column("ineffective_preemptions", "int", "count", "slot preemptions that let nobody in"),
-    Column("scheduled_tokens", "int", "tokens", "prefill and decode"),
-    Column("prefill_tokens", "int", "tokens", "re-prefill after preemption included"),
-    Column("decode_tokens", "int", "tokens", ""),
-    Column("recomputed_tokens", "int", "tokens", "scheduled below the request's highest computed count ever"),
-    Column("discarded_tokens", "int", "tokens", "output tokens of lives that were restarted"),
-    Column("salvaged_tokens", "int", "tokens", "prefix-cache hits of re-admitted requests"),
-    Column("prefix_hit_tokens", "int", "tokens", "prefix-cache hits of all admissions", "vllm:prefix_cache_hits"),
-    Column("swapped_tokens", "int", "tokens", "KV moved out to the host, in whole blocks"),
-    Column("swapped_out_blocks", "int", "blocks", ""),
-    Column("swapped_in_blocks", "int", "blocks", ""),
-    Column("swap_fallbacks", "int", "count", "swaps that became recomputes because the host pool was full"),
-    Column("prompt_tokens", "int", "tokens", "prompts of requests with a first token", "vllm:prompt_tokens"),
-    Column("output_tokens", "int", "tokens", "delivered output tokens", "vllm:generation_tokens"),
-    Column("usable_blocks", "int", "blocks", "KV blocks that requests can hold"),
-    Column("kv_peak_blocks", "int", "blocks", "most blocks held at once"),
-    Column("kv_safe_num_seqs", "int", "requests", "how many requests fit at full decode (mean lengths)"),
-    Column("running_peak", "int", "requests", "largest batch"),
-    Column("waiting_peak", "int", "requests", "longest queue"),
-    Column("batch_tokens_peak", "int", "tokens", "most tokens in one step", "vllm:iteration_tokens_total"),
-    Column("cap_min", "int", "requests", "least running cap"),
-    Column("cap_final", "int", "requests", "running cap at the end"),
-    Column("steps", "int", "count", "schedule() calls"),
-    Column("empty_steps", "int", "count", "calls that scheduled nothing"),
-    Column("livelock_step", "int", "step", "when the livelock was seen"),
-    Column("livelock_kind", "code", "", "which sign of it", labels=LIVELOCK_KINDS),
+    Column("status", "code", "", "how the row came to be", labels=STATUSES, better="none"),
+    Column("stop", "code", "", "why the run ended", labels=STOPS, better="none"),
+    Column("verdict", "code", "", "the first of these that holds", labels=VERDICTS, better="none"),
+    Column("livelock", "bool", "", "a state came back, or nobody made progress", better="less"),
+    Column(
+        "starved", "bool", "", "nobody served for long while recomputing, or somebody overtaken for long", better="less"
+    ),
+    Column(
+        "thrash", "bool", "", "recomputed and swapped time shares together above engine.thrash_threshold", better="less"
+    ),
+    Column(
+        "overloaded",
+        "bool",
+        "",
+        "more comes than is served; null where that cannot be told: see not_judged",
+        better="less",
+    ),
+    Column(
+        "misses_slo", "bool", "", "the p99 of a latency with a bound is above it; null without an SLO", better="less"
+    ),
+    Column("drained", "bool", "", "a burst, served to its end with none of the above", better="none"),
+    Column("not_judged", "code", "", "why overloaded is null", labels=NOT_JUDGED, better="none"),
+    Column(
+        "overtaken", "int", "requests", "got no token for long while many later ones came and were done", better="less"
+    ),
+    Column("num_requests", "int", "requests", "requests of the workload", better="none"),
+    Column("offered", "int", "requests", "servable requests that arrived during the run", better="none"),
+    Column("completed", "int", "requests", "", "vllm:request_success", better="more"),
+    Column("running", "int", "requests", "still running at the end", "vllm:num_requests_running", better="none"),
+    Column("waiting", "int", "requests", "still waiting at the end", "vllm:num_requests_waiting", better="less"),
+    Column("held", "int", "requests", "still held at the door by backpressure at the end", better="less"),
+    Column("pending", "int", "requests", "not yet arrived at the end", better="none"),
+    Column("rejected", "int", "requests", "refused at the front door", better="less"),
+    Column("timed_out", "int", "requests", "aborted by their clients", better="less"),
+    Column("unservable", "int", "requests", "could never fit, so never tried", better="less"),
+    Column(
+        "held_arrivals", "int", "requests", "arrivals that backpressure kept at the door for a while", better="less"
+    ),
+    Column("preemptions", "int", "count", "", "vllm:num_preemptions", better="less"),
+    Column("preempted_requests", "int", "requests", "requests preempted at least once", better="less"),
+    Column("max_preemptions", "int", "count", "preemptions of the request with the most", better="less"),
+    Column("ineffective_preemptions", "int", "count", "slot preemptions that let nobody in", better="less"),
+    Column("scheduled_tokens", "int", "tokens", "prefill and decode", better="none"),
+    Column("prefill_tokens", "int", "tokens", "re-prefill after preemption included", better="less"),
+    Column("decode_tokens", "int", "tokens", "", better="none"),
+    Column(
+        "recomputed_tokens", "int", "tokens", "scheduled below the request's highest computed count ever", better="less"
+    ),
+    Column("discarded_tokens", "int", "tokens", "output tokens of lives that were restarted", better="less"),
+    Column("salvaged_tokens", "int", "tokens", "prefix-cache hits of re-admitted requests", better="none"),
+    Column(
+        "prefix_hit_tokens",
+        "int",
+        "tokens",
+        "prefix-cache hits of all admissions",
+        "vllm:prefix_cache_hits",
+        better="none",
+    ),
+    Column("swapped_tokens", "int", "tokens", "KV moved out to the host, in whole blocks", better="none"),
+    Column("swapped_out_blocks", "int", "blocks", "", better="none"),
+    Column("swapped_in_blocks", "int", "blocks", "", better="none"),
+    Column(
+        "swap_fallbacks", "int", "count", "swaps that became recomputes because the host pool was full", better="less"
+    ),
+    Column(
+        "prompt_tokens", "int", "tokens", "prompts of requests with a first token", "vllm:prompt_tokens", better="more"
+    ),
+    Column("output_tokens", "int", "tokens", "delivered output tokens", "vllm:generation_tokens", better="more"),
+    Column("usable_blocks", "int", "blocks", "KV blocks that requests can hold", better="none"),
+    Column("kv_peak_blocks", "int", "blocks", "most blocks held at once", better="none"),
+    Column("kv_safe_num_seqs", "int", "requests", "how many requests fit at full decode (mean lengths)", better="none"),
+    Column("running_peak", "int", "requests", "largest batch", better="none"),
+    Column("waiting_peak", "int", "requests", "longest queue", better="less"),
+    Column(
+        "batch_tokens_peak", "int", "tokens", "most tokens in one step", "vllm:iteration_tokens_total", better="none"
+    ),
+    Column("cap_min", "int", "requests", "least running cap", better="none"),
+    Column("cap_final", "int", "requests", "running cap at the end", better="none"),
+    Column("steps", "int", "count", "schedule() calls", better="none"),
+    Column("empty_steps", "int", "count", "calls that scheduled nothing", better="none"),
+    Column("livelock_step", "int", "step", "when the livelock was seen", better="none"),
+    Column("livelock_kind", "code", "", "which sign of it", labels=LIVELOCK_KINDS, better="none"),
 ]
 
 _FIRST = ("status", "stop", "verdict")
@@ -212,6 +392,7 @@ PARAMS_DTYPE = np.dtype(
             "max_num_seqs",
             "token_budget",  # tokens a step can schedule
             "starvation_window_us",
+            "starvation_overtakes",
             "window_tokens",  # of sliding-window layers
             "closed_loop",  # 1: arrivals follow completions, so that no load is offered and no backlog grows
         )
@@ -229,6 +410,7 @@ PARAMS_DTYPE = np.dtype(
             "b4_us_per_prefill_pair",
             "b5_us_per_prefill_step",
             "b6_us_per_window_token",
+            "swap_us_per_block",
             "thrash_threshold",
             "overload_threshold",  # share of the arrivals that must pile up to call it overloaded
         )

@@ -44,13 +44,14 @@ class Clients:
 
 
 class Books(NamedTuple):
-    """Totals at the moment of a completion; recomputed tokens are booked when a life ends."""
+    """Totals at the moment of a completion; recomputed tokens are booked when a life ends, or at once."""
 
     at_us: int
     prefill_tokens: int
     decode_tokens: int
     recomputed_tokens: int
     discarded_tokens: int
+    recomputed_at_once: int
 
 
 class Driver:
@@ -270,8 +271,8 @@ class Driver:
         prefill = self.totals["prefill_tokens"] + sum(b.prefill_tokens for b in batches)
         decode = self.totals["decode_tokens"] + sum(b.decode_tokens for b in batches)
         discarded = self.scheduler.totals["discarded_tokens"]
-        for at_us, recomputed in self.scheduler.completions:
-            self.books.append(Books(at_us, prefill, decode, recomputed, discarded))
+        for at_us, recomputed, at_once in self.scheduler.completions:
+            self.books.append(Books(at_us, prefill, decode, recomputed, discarded, at_once))
         self.scheduler.completions.clear()
 
     def _count(self, batch: Batch, completed: int) -> None:

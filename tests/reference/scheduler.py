@@ -107,7 +107,9 @@ class Scheduler:
             ),
             0,
         )
-        self.completions: list[tuple[int, int]] = []
+        self.recomputed_at_once = 0
+        """Tokens computed again, booked when they are scheduled; the total of that name books them when a life ends."""
+        self.completions: list[tuple[int, int, int]] = []
         """Of the output being handed out: when requests completed, and the tokens computed again until then."""
 
     # --- What the asynchronous engine changes: see async_scheduler.py ---------------------------------------------
@@ -464,7 +466,9 @@ class Scheduler:
                 batch.prefill_tokens += n
                 batch.prefill_pairs_doubled += sum(2 * before + 1 for before in range(computed, computed + n))
             known = computed + n - batch.drafts.get(request, 0)
-            request.recomputed_tokens += max(0, min(known, request.most_computed) - computed)
+            again = max(0, min(known, request.most_computed) - computed)
+            request.recomputed_tokens += again
+            self.recomputed_at_once += again
             request.scheduled_tokens += n
             request.num_computed = computed + n
             if self.speculation.k == 0:
@@ -534,7 +538,7 @@ class Scheduler:
         request.finish_us = now
         self._free(request)
         self.end_life(request)
-        self.completions.append((now, self.totals["recomputed_tokens"]))
+        self.completions.append((now, self.totals["recomputed_tokens"], self.recomputed_at_once))
 
     def end_life(self, request: RequestState) -> None:
         """A life of it is over: count what it computed for a second time."""

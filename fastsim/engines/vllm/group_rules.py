@@ -23,11 +23,11 @@ SPEC_KEYS = tuple(
 )
 
 SPEC_COLUMNS = (
-    OwnColumn("draft_tokens", "tokens", "drafts verified, with spec.method"),
-    OwnColumn("accepted_tokens", "tokens", "drafts accepted, with spec.method"),
-    OwnColumn("draft_acceptance_rate", "share", "drafts accepted of those verified, with spec.method"),
-    OwnColumn("mean_acceptance_length", "tokens", "tokens delivered per verification, with spec.method"),
-    OwnColumn("output_tokens_per_step", "tokens", "tokens delivered per non-empty step, with spec.method"),
+    OwnColumn("draft_tokens", "tokens", "drafts verified, with spec.method", "none"),
+    OwnColumn("accepted_tokens", "tokens", "drafts accepted, with spec.method", "more"),
+    OwnColumn("draft_acceptance_rate", "share", "drafts accepted of those verified, with spec.method", "more"),
+    OwnColumn("mean_acceptance_length", "tokens", "tokens delivered per verification, with spec.method", "more"),
+    OwnColumn("output_tokens_per_step", "tokens", "tokens delivered per non-empty step, with spec.method", "more"),
 )
 
 Texts = tuple[str, ...] | None

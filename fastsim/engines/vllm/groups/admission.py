@@ -1,7 +1,7 @@
 """The waiting loop: who is admitted in this step."""
 
 from fastsim._jit import helper, inlined
-from fastsim.engines.outputs import NEVER, Status
+from fastsim.engines.outputs import NEVER, Status, note_admission_wait
 from fastsim.engines.vllm.admission import ADMITTED
 from fastsim.engines.vllm.codes import Admission, Projection
 from fastsim.engines.vllm.groups.lookup import find_hits
@@ -212,7 +212,7 @@ def _admit(s, i, computed, tokens, drafts):
         s.st["prefill_ran"] = 1
     add_scheduled(s, i, tokens, drafts, 1 if drafts > 0 else 0)
     s.log.status[i] = Status.RUNNING
-    s.log.admission_wait_us[i] = max(s.log.admission_wait_us[i], s.st["now_us"] - s.req.waiting_since_us[i])
+    note_admission_wait(s.log, i, s.req.waiting_since_us[i], s.st["now_us"])
     if s.log.first_scheduled_us[i] == NEVER:
         s.log.first_scheduled_us[i] = s.st["now_us"]
     s.log.prefix_hit_tokens[i] += computed

@@ -87,6 +87,7 @@ def _reset_requests(s):
     s.log.prefix_hit_tokens[:] = 0
     s.log.scheduled_tokens[:] = 0
     s.log.admission_wait_us[:] = 0
+    s.log.admission_wait_end_us[:] = 0
     s.log.status[:] = Status.PENDING
     for i in range(s.wl.prompt_tokens.shape[0]):
         prompt = s.wl.prompt_tokens[i]

@@ -237,7 +237,6 @@ def preempt_request(s, i):
     s.log.status[i] = Status.WAITING
     s.log.num_preemptions[i] += 1
     s.tot["preemptions"] += 1
-    s.tot["last_preemption_us"] = s.st["now_us"]
     if s.cfg["boost_after"] > 0 and s.log.num_preemptions[i] >= s.cfg["boost_after"]:
         s.req.protected[i] = 1
     if s.cfg["record"]:

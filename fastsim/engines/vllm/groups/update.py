@@ -119,7 +119,7 @@ def finish_request(s, i, end_us):
     s.st["alive_tokens"] -= s.wl.prompt_tokens[i] + s.wl.output_tokens[i]
     s.st["completed_since_door"] += 1
     s.tot["completed"] += 1
-    note_completion(s.tot, end_us)
+    note_completion(s.tot, s.cfg["b1_us_per_prefill_token"], end_us)
     client_sends_next(s, end_us)
     s.st["finished"] += 1
     if s.cfg["record"]:
