@@ -183,7 +183,7 @@ def test_failures_of_parts_that_are_kept_are_not_forgotten(tmp_path, capsys, los
     again = run(make_grid(FINE, RAISES), tmp_path)
     assert (again.computed, again.failed, again.errors) == (16 * len(lost), 24, first.errors)
     manifest = read_manifest(tmp_path)
-    assert manifest.format == "fastsim-sweep/3"
+    assert manifest.format == "fastsim-sweep/4"
     assert (manifest.totals["errors"], len(manifest.errors), manifest.state) == (24, 24, "complete")
     assert [part["errors"] for part in manifest.parts] == [8, 8, 8]
     assert status_text(tmp_path, capsys).count("config_id") == 3

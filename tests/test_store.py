@@ -190,7 +190,7 @@ def test_changed_sources_are_refused_and_named(tmp_path):
 
 def test_an_unknown_format_is_refused(tmp_path):
     fill(tmp_path)
-    text = (tmp_path / "manifest.json").read_text().replace("fastsim-sweep/3", "fastsim-sweep/99")
+    text = (tmp_path / "manifest.json").read_text().replace("fastsim-sweep/4", "fastsim-sweep/99")
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=r"format = 'fastsim-sweep/99'"):
         missing(tmp_path)

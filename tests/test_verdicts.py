@@ -6,6 +6,7 @@ requests of 300 + 200 tokens, which alone take 1.2 s and 32 blocks of the 5,000.
 
 import tomllib
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ import pytest
 import fastsim
 from fastsim.cli.run_text import reason
 from fastsim.config import Config, spec_from_mapping
+from fastsim.grid import Grid
+from fastsim.store.contents import read_contents
+from fastsim.store.manifest import FORMAT, rewritten
 
 BASE = """
 engine.num_gpu_blocks = 5001
@@ -233,3 +237,45 @@ def test_a_user_would_sign(name: str) -> None:
     label, why, _ = CASES[name]
     metrics = run(name)
     assert metrics["verdict"] == label, (why, reason(metrics))
+
+
+def test_a_folder_of_an_old_format_says_that_its_verdicts_are_old() -> None:
+    """In what `status`, `compare`, `report` and answers print: they all say a folder's notes."""
+    old = read_contents(Path(__file__).parent / "data" / "sweep-format-1")
+    assert old.manifest is not None
+    said = [note for note in old.notes() if "verdicts are of the old kind" in note]
+    assert len(said) == 1
+    assert rewritten(old.manifest.format) != FORMAT  # compacted or merged they stay so
+    assert rewritten(FORMAT) == FORMAT
+
+
+SAMPLED = 641
+"""A prime, so that the sample takes every value of every axis in turn."""
+
+
+def test_of_a_million_no_group_is_ok_at_its_worst() -> None:
+    """A spread sample of the million: no row is ok that leaves many behind, and no group's row of least throughput.
+
+    A group is a rate with a number of slots: 3 to 33 requests/s, of which each holds a slot for 20 s or longer.
+    """
+    grid = Grid.from_toml(Path(__file__).parents[1] / "sweeps" / "million.toml")
+    worst: dict[tuple[object, ...], dict[str, Any]] = {}
+    labels: set[str] = set()
+    step = grid.size // SAMPLED
+    for config_id in range(step // 3, grid.size, step):
+        config = grid.config(config_id)
+        row = fastsim.simulate(config).metrics
+        labels.add(row["verdict"])
+        key = (config.value("workload.arrival.rate_per_s"), config.value("engine.max_num_seqs"))
+        if (
+            key not in worst
+            or row["completed"] / row["simulated_s"] < worst[key]["completed"] / worst[key]["simulated_s"]
+        ):
+            worst[key] = row
+        unfinished = row["offered"] - row["completed"]
+        if row["verdict"] == "ok":
+            assert row["not_judged"] is None, config_id
+            assert unfinished <= 0.1 * row["offered"] or (row["offered_load"] or 0) <= 1, config_id
+    assert len(worst) > 100
+    assert {key for key, row in worst.items() if row["verdict"] == "ok"} == set()
+    assert "ok" in labels or "drained" in labels  # it is not for want of good service

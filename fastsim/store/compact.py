@@ -26,7 +26,7 @@ from fastsim.store.folder import (
     rewrite_journal,
 )
 from fastsim.store.lock import FolderLock
-from fastsim.store.manifest import FORMAT, Manifest, PartRecord, read_manifest
+from fastsim.store.manifest import Manifest, PartRecord, read_manifest, rewritten
 
 TARGET_BYTES = 32 * 2**20
 LEAST_BYTES = 16 * 2**20
@@ -91,7 +91,7 @@ def _complete(path: Path) -> Manifest:
             "`fastsim sweep` on this folder completes it"
         )
     manifest.parts = [record.table() for record in records]
-    manifest.format = FORMAT
+    manifest.format = rewritten(manifest.format)
     return manifest
 
 

@@ -13,7 +13,7 @@ from fastsim.errors import InputError, WorkError
 from fastsim.store.files import checksum
 from fastsim.store.folder import is_intact, known_parts, part_path
 from fastsim.store.lock import lock_owner
-from fastsim.store.manifest import Manifest, PartRecord, read_manifest
+from fastsim.store.manifest import OLD_VERDICTS, Manifest, PartRecord, read_manifest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -95,6 +95,11 @@ class Contents:
             return
         if self.manifest is None:
             yield f"{self.folder}/manifest.json: is missing or damaged: whether all rows are there cannot be told"
+        elif self.manifest.format in OLD_VERDICTS:
+            yield (
+                f"{self.folder}: its verdicts are of the old kind (format {self.manifest.format}): "
+                "an overload that could not be judged counted as ok"
+            )
         if self.missing:
             rows = sum(record.rows for record in self.missing)
             are = "is" if len(self.missing) == 1 else "are"

@@ -18,9 +18,16 @@ from fastsim.grid import Grid, Selection
 from fastsim.store.files import checksum, sealed, unsealed, write_whole
 from fastsim.store.sources import changed_sources, source_hashes
 
-FORMAT = "fastsim-sweep/3"
-READABLE = ("fastsim-sweep/1", "fastsim-sweep/2", FORMAT)
+FORMAT = "fastsim-sweep/4"
+OLD_VERDICTS = ("fastsim-sweep/1", "fastsim-sweep/2", "fastsim-sweep/3")
+"""Formats whose verdicts follow other rules: what could not be judged counted as ok, tokens as time."""
+READABLE = (*OLD_VERDICTS, FORMAT)
 """Formats that this version reads. Only the newest is written."""
+
+
+def rewritten(written: str) -> str:
+    """The format of a folder that is made of one of format `written`: its verdicts stay what they are."""
+    return OLD_VERDICTS[-1] if written in OLD_VERDICTS else FORMAT
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fastsim.grid import Grid, Selection
 from fastsim.grid.selection import PartPlan, chosen
 from fastsim.store.files import write_whole
 from fastsim.store.folder import SweepFolder, is_intact, known_parts, part_path
-from fastsim.store.manifest import FORMAT, Manifest, PartRecord, differences, read_manifest
+from fastsim.store.manifest import Manifest, PartRecord, differences, read_manifest, rewritten
 from fastsim.store.sources import changed_sources
 from fastsim.workload import WorkloadPlan
 
@@ -214,7 +214,7 @@ def _whole_manifest(shards: Sequence[_Shard], whole: Selection) -> Manifest:
     }
     return replace(
         first,
-        format=FORMAT,
+        format=rewritten(first.format),
         shard=[1, 1],
         rows=whole.rows,
         configs_per_workload=whole.plan.configs_per_workload,
