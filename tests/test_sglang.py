@@ -137,6 +137,37 @@ def test_drawn_cases() -> None:
     check_drawn_cases(range(100))
 
 
+def test_drawn_cases_with_prefixes_that_extend_each_other() -> None:
+    """Groups as a tree: what becomes of every request is what the oracle says."""
+    hits = 0
+    for seed in range(80):
+        case = random_case(10_000 + seed)
+        case["config"]["disable_radix_cache"] = False
+        rng = np.random.default_rng(seed)
+        longest = max(row[1] for row in case["requests"])
+        tree = [(-1, 0), (-1, 0)]
+        for _ in range(6):
+            parent = int(rng.integers(0, len(tree)))
+            tree.append((parent, tree[parent][1] + int(rng.integers(1, 2 + longest // 3))))
+        for row in case["requests"]:
+            row[4] = int(rng.integers(-1, len(tree)))
+            row[5] = int(rng.integers(0, longest + 1)) if row[4] >= 0 else 0
+        expected = simulate(case["config"], case["requests"], tree)
+        plain = case_workload(case)
+        parent, start = np.array([*tree, (-1, 0)]).T.copy()
+        workload = plain._replace(group_parent=parent, group_start=start)
+        result = simulate_sglang(case_config(case), workload)
+        log, requests = result.log, result.requests
+        count = workload.num_requests
+        columns = (log.first_scheduled_us, log.first_token_us, log.finish_us, requests.retractions)
+        columns += (requests.preemptions, requests.generated, log.prefix_hit_tokens_first, log.prefix_hit_tokens)
+        got = np.array([column[:count] for column in columns]).T.tolist()
+        assert got == [row[:8] for row in expected["requests_out"]], seed
+        assert result.totals["steps"] == expected["totals"]["steps"]
+        hits += int(log.prefix_hit_tokens.sum())
+    assert hits > 1000
+
+
 @pytest.mark.slow
 def test_many_drawn_cases() -> None:
     check_drawn_cases(range(100, 5000))

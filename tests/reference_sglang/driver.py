@@ -21,10 +21,12 @@ class Flight:
 
 
 class Driver:
-    def __init__(self, config: dict[str, Any], requests: list[list[int]]) -> None:
+    def __init__(
+        self, config: dict[str, Any], requests: list[list[int]], tree: list[tuple[int, int]] | None = None
+    ) -> None:
         self.config = config
         self.scheduler = Scheduler(config)
-        self.requests = [Request(i, *row[:7], bool(row[7])) for i, row in enumerate(requests)]
+        self.requests = [Request(i, *row[:7], bool(row[7]), tree or []) for i, row in enumerate(requests)]
         self.longest = min(config["context_length"], self.scheduler.memory.pool) - 6
         self.coming = sorted(self.requests, key=lambda r: (r.arrival, r.index))
         self.arrived: list[Request] = []
@@ -167,6 +169,8 @@ def decodes_of(row: Row) -> list[int]:
     return decodes
 
 
-def simulate(config: dict[str, Any], requests: list[list[int]]) -> dict[str, Any]:
-    """Rows, per-request results and totals in the form of the recordings."""
-    return Driver(config, requests).run()
+def simulate(
+    config: dict[str, Any], requests: list[list[int]], tree: list[tuple[int, int]] | None = None
+) -> dict[str, Any]:
+    """Rows, per-request results and totals in the form of the recordings; `tree`: groups that extend one another."""
+    return Driver(config, requests, tree).run()

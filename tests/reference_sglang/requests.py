@@ -17,6 +17,7 @@ class Request:
     shared: int  # tokens of the prompt that it shares within its group
     limit: int  # max_new_tokens; clipped on arrival
     ignore_eos: bool
+    tree: list[tuple[int, int]] = field(default_factory=list)  # parent and first own position of each group
     generated: int = 0
     prefix: int = 0  # tokens computed so far, as the scheduler sees them
     kv: int = 0  # tokens with a KV slot
@@ -44,7 +45,10 @@ class Request:
 
     def token(self, position: int) -> Any:
         if position < min(self.shared, self.prompt) and self.group >= 0:
-            return (self.group, position)
+            group = self.group
+            while self.tree and self.tree[group][1] > position:
+                group = self.tree[group][0]
+            return (group, position)
         if not self.ignore_eos and self.output < self.limit and position == self.prompt + self.output - 1:
             return STOP_TOKEN
         return (-1, self.index, position)

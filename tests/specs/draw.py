@@ -136,10 +136,10 @@ def _workload(rng: random.Random, engine: str, scale: int, where: str) -> Spec:
     if rng.random() < 0.06:
         return spec | _trace(rng, engine)
     spec |= _traffic(rng, scale, where)
+    if engine.startswith(("vllm-0", "sglang")) and rng.random() < 0.25:
+        spec = {key: value for key, value in spec.items() if ".prefix." not in key}
+        return spec | _arrival(rng, where) | _sessions(rng, scale, where)
     if engine.startswith("vllm-0"):
-        if rng.random() < 0.25:
-            spec = {key: value for key, value in spec.items() if ".prefix." not in key}
-            return spec | _arrival(rng, where) | _sessions(rng, scale, where)
         if rng.random() < 0.3:
             spec |= {"workload.concurrency": rng.choice((1, 2, 7, 100))}
             spec |= _some(rng, 0.4, {"workload.think.mean_s": 0.02, "workload.think.dist": "constant"})

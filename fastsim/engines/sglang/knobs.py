@@ -198,5 +198,6 @@ ENGINE = Engine(
     ),
     context_time=False,
     has_flags=True,
+    has_prefix_trees=True,
     server=SERVER,
 )
