@@ -139,11 +139,10 @@ def _workload(rng: random.Random, engine: str, scale: int, where: str) -> Spec:
     if engine.startswith(("vllm-0", "sglang")) and rng.random() < 0.25:
         spec = {key: value for key, value in spec.items() if ".prefix." not in key}
         return spec | _arrival(rng, where) | _sessions(rng, scale, where)
-    if engine.startswith("vllm-0"):
-        if rng.random() < 0.3:
-            spec |= {"workload.concurrency": rng.choice((1, 2, 7, 100))}
-            spec |= _some(rng, 0.4, {"workload.think.mean_s": 0.02, "workload.think.dist": "constant"})
-            return spec | _some(rng, 0.5, {"workload.retry_after_s": rng.choice((1e-6, 0.01, 1.0))}) | _timeout(rng)
+    if engine.startswith("vllm-0") and rng.random() < 0.3:
+        spec |= {"workload.concurrency": rng.choice((1, 2, 7, 100))}
+        spec |= _some(rng, 0.4, {"workload.think.mean_s": 0.02, "workload.think.dist": "constant"})
+        return spec | _some(rng, 0.5, {"workload.retry_after_s": rng.choice((1e-6, 0.01, 1.0))}) | _timeout(rng)
     spec |= _arrival(rng, where)
     return spec | _timeout(rng) if engine == "blis" or engine.startswith("vllm-0") else spec
 
