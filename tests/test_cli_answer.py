@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from fastsim.cli.answer import answer_from
+from fastsim.analysis.answer import answer_from
 from fastsim.cli.outcome import answer_text, summary_text
 from fastsim.cli.progress import Lines, spell, time_left
 from fastsim.cli.spec import read_grid

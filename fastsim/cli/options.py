@@ -86,12 +86,13 @@ def with_version(sets: list[str] | None, version: str | None) -> list[str]:
         return list(sets or [])
     from fastsim.config import version_settings
     from fastsim.config.spec import parse_value
+    from fastsim.engines.vllm.knobs import NAMES
     from fastsim.errors import InputError
 
     said = {name.strip(): value for name, _, value in (text.partition("=") for text in sets or [])}
     release = version_settings(version)
     engine = parse_value(said.get("engine.name", release["engine.name"]))
-    if not str(engine).startswith("vllm-0"):
+    if engine not in NAMES:
         raise InputError(f"--vllm-version {version} with --set engine.name={engine}, but one of them was expected")
     settings = {key: str(value).lower() for key, value in release.items() if key not in said}
     return [*(f"{key}={value}" for key, value in settings.items()), *(sets or [])]

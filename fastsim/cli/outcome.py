@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fastsim.analysis.answer import ROWS, SEED, Answer
 from fastsim.analysis.compare.rows import level_text
 from fastsim.analysis.numbers import column_label, short_key
-from fastsim.cli.answer import ROWS, SEED, Answer
 from fastsim.cli.tables import counted, number, table, wrapped
 from fastsim.runner import SweepResult
 from fastsim.store.contents import read_contents

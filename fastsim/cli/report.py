@@ -108,8 +108,8 @@ def _write(path: Path, data: bytes, option: str) -> str:
 
 def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
     """What the spec in a sweep's folder asks, and the answer from its rows (given, if they are known)."""
+    from fastsim.analysis.answer import answer_from
     from fastsim.analysis.report.question import Question
-    from fastsim.cli.answer import answer_from
     from fastsim.cli.outcome import answer_rows, extent, sentence
     from fastsim.config import load_spec
     from fastsim.metrics import by_name

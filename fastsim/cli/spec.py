@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastsim.cli.answer import Answer, answer_from
+from fastsim.analysis.answer import Answer, answer_from
 from fastsim.config import Config, load_spec
 from fastsim.errors import InputError
 from fastsim.grid import Grid
