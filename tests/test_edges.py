@@ -8,12 +8,14 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from fastsim.analysis.report import html
 from fastsim.cli import VERBS
+from fastsim.cli.run import store_table
 from fastsim.cli.tables import width
-from fastsim.errors import EXTRAS
+from fastsim.errors import EXTRAS, InputError
 from tests.processes import run
 from tests.report_folders import FULL, make_folder
 
@@ -83,6 +85,16 @@ def test_a_full_disk_under_stdout_is_one_sentence(command):
     assert done.returncode == 1
     assert done.stderr == "standard output: cannot be written (No space left on device)\n"
     assert shell(f"FASTSIM {command} 2> /dev/full").returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_a_table_is_one_sentence(tmp_path):
+    table = pl.DataFrame({"request": range(3)})
+    for path, why in (("/dev/full", "No space left on device"), ("/nowhere/x", "No such file"), (tmp_path, "Is a dir")):
+        with pytest.raises(InputError, match=rf"^--requests {path}: cannot be written \({why}"):
+            store_table(table, Path(path), "--requests")
+    store_table(table, tmp_path / "x.parquet", "--requests")
+    assert pl.read_parquet(tmp_path / "x.parquet").equals(table)
 
 
 def test_a_reader_that_has_gone_is_no_fault():

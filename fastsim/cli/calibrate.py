@@ -98,10 +98,9 @@ def command(
     if chart is not None:
         write_chart(found, chart)
     if requests is not None:
-        try:
-            requests_table(found).write_parquet(requests)
-        except OSError as error:
-            raise InputError(f"--requests {requests}: cannot be written ({error.strerror or error})") from None
+        from fastsim.cli.run import store_table
+
+        store_table(requests_table(found), requests, "--requests")
     if as_json:
         import json
 

@@ -218,11 +218,15 @@ def store_timeline(result: "Result", path: Path) -> None:
 
 
 def store_table(table: Any, path: Path, option: str) -> None:
-    """Write a data frame as Parquet."""
+    """Write a data frame as Parquet: made in memory, as what polars says of a full disk is no OSError."""
+    from io import BytesIO
+
     from fastsim.errors import InputError
 
+    made = BytesIO()
+    table.write_parquet(made)
     try:
-        table.write_parquet(path)
+        path.write_bytes(made.getbuffer())
     except OSError as error:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror or error})") from None
 
