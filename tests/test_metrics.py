@@ -445,6 +445,85 @@ def test_a_livelock_has_a_time_only_where_there_is_one():
     assert (row["livelock"], row["livelock_s"], row["livelock_step"]) == (False, None, None)
 
 
+# --- Edges, each of which a wrong sign or a wrong population would get wrong ------------------------------------------
+
+
+def one_request(arrival_us=1_000_000, first_us=2_000_000, finish_us=4_000_000, tokens=11):
+    """A run of one finished request, whose TTFT is 1 s, TPOT .2 s and E2E 3 s."""
+    run = make_run(0, 1, "finished")
+    log, prompt, output, totals = run[:4]
+    log.arrival_us[0], log.first_scheduled_us[0] = arrival_us, arrival_us
+    log.first_token_us[0] = log.first_life_token_us[0] = first_us
+    log.last_token_us[0] = log.finish_us[0] = finish_us
+    log.num_generated[0] = output[0] = tokens
+    prompt[0] = 100
+    totals[0]["first_arrival_us"], totals[0]["end_us"] = arrival_us, finish_us
+    return run
+
+
+@pytest.mark.parametrize(("slo", "bound_us"), [("ttft", 1_000_000), ("tpot", 200_000), ("e2e", 3_000_000)])
+def test_a_request_exactly_at_a_bound_keeps_it(slo, bound_us):
+    run = one_request()
+    at = summarised(run, make_params(**{f"slo_{slo}_us": float(bound_us)}))
+    assert (at["goodput_share"], at["misses_slo"]) == (1.0, False)
+    above = summarised(run, make_params(**{f"slo_{slo}_us": bound_us - 1.0}))
+    assert (above["goodput_share"], above["misses_slo"]) == (0.0, True)
+    assert summarised(run, make_params())["misses_slo"] is None
+
+
+def test_slowdown_and_fairness_leave_the_warm_up_out():
+    run = make_run(1, 60, "finished")
+    log, prompt, output = run[:3]
+    params = make_params(warmup_us=int(log.arrival_us[20]))
+    row = summarised(run, params)
+    slow = [(log.finish_us[i] - log.arrival_us[i]) / alone_us(params, prompt[i], output[i]) for i in range(20, 60)]
+    assert row["slowdown_served_mean"] == pytest.approx(np.mean(slow))
+    assert row["jain_slowdown"] == pytest.approx(sum(slow) ** 2 / (40 * sum(s * s for s in slow)))
+
+
+def test_who_leaves_with_the_last_arrival_is_not_in_its_backlog():
+    run = make_run(3, 40, "finished")
+    log = run[0]
+    first, last = int(log.arrival_us[0]), int(log.arrival_us[-1])
+    for moment in (last - 1, last, last + 1):
+        log.finish_us[20:35] = moment
+        slope = expected_slope(log, (first + last) / 2, last)
+        row = summarised(run, make_params(b0_us=10.0))
+        assert row["backlog_slope_req_per_s"] == pytest.approx(slope, rel=1e-6, abs=1e-9)
+
+
+def test_busy_share_begins_with_the_first_arrival():
+    run = one_request()
+    run[3][0]["busy_us"] = 1_500_000
+    assert summarised(run, make_params())["busy_share"] == 0.5
+
+
+def test_a_request_cut_to_one_token_has_no_tpot_to_miss():
+    run = make_run(4, 4, "finished")
+    log, prompt = run[:2]
+    log.status[:2] = Status.RUNNING
+    prompt[0] = 8191  # room for one token
+    row = summarised(run, make_params())
+    assert row["tpot_censored_share"] == 1 / 3
+
+
+def test_starved_from_the_window_on_and_a_fifth_of_it():
+    run = one_request(finish_us=41_000_000)
+    total = run[3][0]
+    total["first_completion_us"] = total["last_completion_us"] = 41_000_000
+    total["first_recomputed"], total["completed"] = 1, 1
+    alone = summarised(run, make_params(b0_us=0.0))["unloaded_e2e_mean_ms"] * 1000
+    gap_us = 40_000_000 - alone  # what lies before anybody could be done does not count
+    for window_us, starved in ((math.floor(gap_us), True), (math.ceil(gap_us) + 1, False)):
+        row = summarised(run, make_params(b0_us=0.0, starvation_window_us=window_us))
+        assert (row["starved"], row["starved_gap_s"]) == (starved, pytest.approx(gap_us / 1e6))
+    total["last_completion_us"], total["end_us"], total["first_recomputed"] = 41_000_000, 81_000_000, 0
+    for recomputed, starved in ((80_000, True), (79_999, False)):  # at 100 us each: 8 s of 40 s, and not quite
+        total["recomputed_tokens"] = recomputed
+        row = summarised(run, make_params(b0_us=0.0, b1_us_per_prefill_token=100.0))
+        assert row["starved"] is starved
+
+
 def test_max_steps_is_a_status():
     run = make_run(2, 5)
     assert summarised(run, make_params())["status"] == "ok"

@@ -217,7 +217,7 @@ def _points(value: Interval) -> str:
 
 TRAFFIC, OUTPUT = "choice.traffic", "choice.output"
 THRASH, LONG = 0.1, 800
-"""From which share on a run counts as wasteful (as the verdict thrash), from which length on an output as long."""
+"""From which share on a run counts as wasteful (a tenth of the tokens), from which length on an output as long."""
 
 
 def answer_where(setup: Setup) -> Section:
