@@ -5,7 +5,7 @@ Gain, CPU to compile the vLLM kernel of 110 helpers (Numba 0.68.0, busy machine,
 110, and a helper is compiled for one integer type. The rest: passes that kernels do not need are left out, and the
 typing of built-in functions is remembered. The machine code is as fast within the noise.
 
-Any Numba version but those in `KNOWN_NUMBA` compiles helpers in its own way, with the same results.
+Any Numba version but those in `PARTS_KNOWN` compiles helpers in its own way, with the same results.
 """
 
 # Numba's internals are hardly typed
