@@ -1,4 +1,4 @@
-"""`python -m benchmarks kernel|engines|sweep|scaling|startup|vllm|backends [--tiny] [--full] [--readme]`."""
+"""`python -m benchmarks kernel|engines|sweep|scaling|startup|vllm|accuracy|backends [--tiny] [--full] [--readme]`."""
 
 from importlib import import_module
 from typing import Annotated
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "scaling": "Cost against output length, requests, running set, block size.",
     "startup": "Help, warm run, first compilation.",
     "vllm": "The installed vLLM's own scheduler, where one is installed.",
+    "accuracy": "Step times of the presets against published measurements.",
     "backends": "Ray against local processes, where Ray is installed.",
 }
 """By the name of their file, each with a function `main`."""

@@ -38,7 +38,7 @@ def test_a_trace_runs_with_nothing_else_given(capsys: pytest.CaptureFixture[str]
     assert row["usable_blocks"] == blocks - 1
     text = " ".join(err.split())
     names = {name for name in Deployment.__dataclass_fields__ if name not in ("typical_batch", "allreduce_us")}
-    for word in (*names, "131,072 bytes a token", "14.96 GiB", "92% of 79.22 GiB", "85%", "70%", "6.25 ms a step"):
+    for word in (*names, "131,072 bytes a token", "14.96 GiB", "92% of 79.22 GiB", "a shipped table", "aiconfigurator"):
         assert word in text
     assert all(len(line) <= 80 for line in err.splitlines())
 
@@ -56,6 +56,7 @@ OTHERWISE: dict[str, Any] = {
     "activation_bytes": 5e9,
     "non_torch_bytes": 5e9,
     "typical_batch": 1,
+    "step_times": "linear",
 }
 
 
@@ -105,12 +106,18 @@ def test_hardware_that_makes_no_sense_is_one_sentence(options: dict[str, Any], n
 
 
 def test_a_preset_gives_the_coefficients_that_are_not_given() -> None:
-    roofline = coefficients("llama-3.1-8b@h100")
+    roofline = coefficients("llama-3.1-8b@h100", "linear")
     assert roofline["b0_us"] == pytest.approx(6251, abs=1)
     engine = EngineConfig(num_gpu_blocks=1000)
-    latency = resolved(Config(engine=engine, latency=LatencyConfig(preset="llama-3.1-8b@h100"))).latency
-    assert {name: getattr(latency, name) for name in roofline} == roofline
-    mine = resolved(Config(engine=engine, latency=LatencyConfig(preset="llama-3.1-8b@h100", b0_us=9000.0))).latency
+    for source, table in (("linear", False), ("analytic", True), ("auto", True)):
+        given = LatencyConfig(preset="llama-3.1-8b@h100", source=source)
+        latency = resolved(Config(engine=engine, latency=given)).latency
+        expected = coefficients("llama-3.1-8b@h100", source)
+        assert {name: getattr(latency, name) for name in expected} == expected
+        assert (latency.table_us is not None) == table
+    mine = resolved(
+        Config(engine=engine, latency=LatencyConfig(preset="llama-3.1-8b@h100", source="linear", b0_us=9000.0))
+    ).latency
     assert (mine.b0_us, mine.b1_us_per_prefill_token) == (9000.0, roofline["b1_us_per_prefill_token"])
     plain = resolved(Config(engine=engine)).latency
     assert (plain.b0_us, plain.b1_us_per_prefill_token, plain.b2_us_per_decode_token) == (5752.71, 17.25, 6.0)
@@ -122,7 +129,9 @@ def test_a_run_with_a_preset_takes_its_time() -> None:
     alone = Workload.from_arrays([0], [100], [1])
     config = Config(engine=EngineConfig(num_gpu_blocks=100), latency=LatencyConfig(preset="llama-3.1-70b@4xh100"))
     times = coefficients("llama-3.1-70b@4xh100")
-    expected = int(times["b0_us"] + 100 * times["b1_us_per_prefill_token"])
+    table_us = float(np.interp(100, times["table_tokens"], times["table_us"]))
+    pairs_us = times["b4_us_per_prefill_pair"] * 100 * 100 / 2
+    expected = int(times["b0_us"] + table_us + times["b5_us_per_prefill_step"] + pairs_us)
     assert simulate(config, alone).requests.finish_us.tolist() == [expected]
 
 
@@ -139,7 +148,7 @@ def test_what_a_preset_assumed_is_printed(capsys: pytest.CaptureFixture[str], tm
     spec.write_text('latency.preset = "llama-3.1-8b@l4"\nengine.num_gpu_blocks = 1000\nworkload.num_requests = 3\n')
     assert run(str(spec)) == 0
     err = " ".join(capsys.readouterr().err.split())
-    for words in ("latency.preset llama-3.1-8b@l4", "59.84 ms a step", "bandwidth_efficiency", "14.96 GiB"):
+    for words in ("latency.preset llama-3.1-8b@l4", "a table from data sheets", "bandwidth_efficiency", "14.96 GiB"):
         assert words in err
 
 

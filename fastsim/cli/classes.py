@@ -19,7 +19,7 @@ def classes_text(result: "Result") -> str:
     for index, name in enumerate(workload.class_names):
         mine = workload.request_class == index
         served, done = mine & (log.first_token_us >= 0), mine & (log.finish_us >= 0)
-        since = result.config.latency.frontend_us - log.arrival_us
+        since = (result.config.latency.frontend_us or 0.0) - log.arrival_us
         cells: list[float | None] = []
         for times, there in ((log.first_token_us, served), (log.last_token_us, done)):
             all_ms = np.where(there, times + since, np.inf)[mine] / 1e3

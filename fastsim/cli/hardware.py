@@ -68,7 +68,8 @@ def preset_settings(
     typer.echo(wrapped(f"  - {shown}: engine.* (--set){whose}", 4), err=True)
     if taken:
         print_server(hardware, {key: value for key, value in settings.items() if key in taken})
-    return [*(f"{key}={value}" for key, value in settings.items() if key in KEYS), *sets]
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+    return [*(f"{key}={value}" for key, value in plain.items() if key in KEYS), *sets]
 
 
 def print_server(hardware: Hardware, taken: Mapping[str, Any]) -> None:
@@ -109,7 +110,11 @@ def overrides_of(
 def print_preset(config: Config) -> None:
     """What `latency.preset` assumed, on stderr; nothing without one."""
     if config.latency.preset is not None:
-        print_assumptions(estimate_of(config.latency.preset), f"latency.preset {config.latency.preset}", options=False)
+        print_assumptions(
+            estimate_of(config.latency.preset, config.latency.source),
+            f"latency.preset {config.latency.preset}",
+            options=False,
+        )
 
 
 def print_assumptions(found: Estimate, name: str, *, options: bool = True) -> None:
@@ -119,15 +124,28 @@ def print_assumptions(found: Estimate, name: str, *, options: bool = True) -> No
     """
     blocks = f"{found.num_gpu_blocks:,} KV blocks, " if options else ""
     sentence = (
-        f"note: {name}, estimated from data sheets: {blocks}{found.b0_us / 1000:.2f} ms a step, "
-        f"{found.b1_us_per_prefill_token:.4g} us a prefill token, {found.b2_us_per_decode_token:.4g} us a decode "
-        f"token, {found.b3_us_per_context_token:.3g} us a context token; fastsim calibrate fits step times to a "
-        "measured run. Assumed (--assume NAME=VALUE overrides what is in brackets"
+        f"note: {name}: {blocks}{step_times_text(found)}. fastsim calibrate fits step times to a measured run. "
+        "Assumed (--assume NAME=VALUE overrides what is in brackets"
         f"{'' if options else ', with --model and --gpu instead'}):"
     )
     typer.echo(wrapped(sentence), err=True)
     for text in found.assumptions:
         typer.echo(wrapped(f"  - {text}", 4), err=True)
+
+
+def step_times_text(found: Estimate) -> str:
+    """Where the step times come from, what they are and what to expect of them."""
+    times = found.step_times
+    if times is None:
+        return (
+            f"linear step times from data sheets, {found.b0_us / 1000:.2f} ms a step, "
+            f"{found.b1_us_per_prefill_token:.4g} us a prefill token, {found.b2_us_per_decode_token:.4g} us a decode "
+            f"token, {found.b3_us_per_context_token:.3g} us a context token; TPOT is 22 % off in the median"
+        )
+    table = dict(zip(times.values["table_tokens"], times.values["table_us"], strict=True))
+    shown = ", ".join(f"{table[tokens] / 1000:.2f} ms at {tokens:,}" for tokens in (1, 64, 2048) if tokens in table)
+    where = "a shipped table of measured kernels" if times.source == "shipped" else "a table from data sheets"
+    return f"step times from {where} ({shown} tokens). Expect {times.expected}"
 
 
 def _assumed(texts: Sequence[str]) -> dict[str, Any]:
@@ -142,8 +160,11 @@ def _assumed(texts: Sequence[str]) -> dict[str, Any]:
         value = parse_value(raw)
         whole = kinds[name] is int
         is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if is_number == name.endswith("dtype"):
-            what = "a dtype" if name.endswith("dtype") else "an integer" if whole else "a number"
+        is_text = kinds[name] is not int and kinds[name] is not float and "str" in str(kinds[name])
+        if is_number == is_text:
+            what = (
+                "a dtype" if name.endswith("dtype") else "a word" if is_text else "an integer" if whole else "a number"
+            )
             raise InputError(f"--assume {text}, but {what} was expected")
         found[name] = value
     return found

@@ -43,19 +43,31 @@ def _lengths(section: str) -> list[Derived]:
 def _coefficient(name: str) -> Derived:
     """A coefficient of the step time is the preset's or, without one, the default."""
 
-    def fill(preset: str | None, engine: str, table: tuple[int, ...] | None) -> float:
+    def fill(preset: str | None, source: str, engine: str, table: tuple[int, ...] | None) -> float:
         if preset is None or (name == "b3_us_per_context_token" and not engine_of(engine).context_time):
             return (DEFAULT_LATENCY if table is None else BESIDE_A_TABLE)[name]
-        from fastsim.presets import coefficients
+        return float(_preset_value(name, preset, source, engine))
 
-        return coefficients(preset)[name]
+    return Derived(f"latency.{name}", (*PRESET_KEYS, "latency.table_tokens"), fill)
 
-    return Derived(f"latency.{name}", ("latency.preset", "engine.name", "latency.table_tokens"), fill)
+
+PRESET_KEYS = ("latency.preset", "latency.source", "engine.name")
+
+
+def _preset_value(name: str, preset: str, source: str, engine: str) -> Any:
+    """What a preset gives for a key below `latency.`; an engine whose step times are linear has linear ones."""
+    from fastsim.presets import coefficients
+
+    return coefficients(preset, source if engine_of(engine).table_time else "linear").get(name, NO_TERM.get(name))
 
 
 def _term(name: str) -> Derived:
-    """A further term of the step time."""
-    return Derived(f"latency.{name}", (), lambda: NO_TERM[name])
+    """A further term of the step time is the preset's or none."""
+
+    def fill(preset: str | None, source: str, engine: str) -> Any:
+        return NO_TERM[name] if preset is None else _preset_value(name, preset, source, engine)
+
+    return Derived(f"latency.{name}", PRESET_KEYS, fill)
 
 
 def default_cudagraph_size(max_num_seqs: int) -> int:

@@ -62,7 +62,9 @@ class LatencyConfig(LatencyTables):
     """
 
     preset: Preset | None = None
-    """MODEL@GPU, as in "llama-3.1-70b@4xh100": coefficients that are none come from its roofline."""
+    """MODEL@GPU, as in "llama-3.1-70b-fp8@4xh100": what is none below comes from it."""
+    source: Literal["auto", "shipped", "analytic", "linear"] = "auto"
+    """Where the preset's step times come from: a shipped table, one from data sheets, or four linear coefficients."""
     b0_us: Annotated[float, Field(ge=1, le=1e9, allow_inf_nan=False)] | None = None
     """Fixed time of a step; at least 1, so that the clock always moves. None: the preset's, else 5752.71."""
     b1_us_per_prefill_token: Coefficient | None = None
@@ -87,7 +89,7 @@ class LatencyConfig(LatencyTables):
     """Factor of the table."""
     max_cudagraph_capture_size: Natural | None = None
     """Steps of so few decodes are padded to a captured size in the table. None: vLLM's, min(2 * max_num_seqs, 512)."""
-    frontend_us: Coefficient = 0.0
-    """Fixed overhead outside the engine, added to TTFT and E2E."""
+    frontend_us: Coefficient | None = None
+    """Fixed overhead outside the engine, added to TTFT and E2E. None: the preset's, else 0."""
     alpha: Annotated[tuple[Coefficient, ...], a_list, Field(min_length=3, max_length=3)] = (232.46, 1.75, 3357.44)
     """BLIS's three, us: before the queue a base and per prompt token; per output token, reported, not on the clock."""

@@ -7,6 +7,7 @@ engine with times of its own makes rules for them with the functions here.
 """
 
 from itertools import pairwise
+from typing import Any
 
 from fastsim.rule import Rule
 
@@ -21,11 +22,14 @@ DEFAULT_LATENCY = {
 BESIDE_A_TABLE = {"b0_us": 1.0} | dict.fromkeys(list(DEFAULT_LATENCY)[1:], 0.0)
 """What stands for coefficients that are not given where a table is."""
 
-NO_TERM = {
+NO_TERM: dict[str, Any] = {
     "b4_us_per_prefill_pair": 0.0,
     "b5_us_per_prefill_step": 0.0,
     "b6_us_per_window_token": 0.0,
     "window_tokens": 0,
+    "table_tokens": None,
+    "table_us": None,
+    "frontend_us": 0.0,
 }
 """What stands for the further terms of the step time where nothing gives them."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastsim.errors import InputError, suggestion
 from fastsim.presets.estimate import Estimate, estimate
 from fastsim.presets.gpu import gpu_names, load_gpu
-from fastsim.presets.model import load_model, model_names
+from fastsim.presets.model import is_preset, load_model, model_names
 
 NAME = re.compile(r"(?P<model>[^@]+)@(?:(?P<gpus>\d{1,3})x)?(?P<gpu>[^@]+)")
 SEVERAL = re.compile(r"(?P<gpus>\d{1,3})x(?P<gpu>.+)")
@@ -39,8 +39,8 @@ def gpus_of(name: str) -> int:
 
 
 @cache
-def estimate_of(name: str) -> Estimate:
-    """The estimate of a preset: `llama-3.1-8b@h100`, or `llama-3.1-70b@4xh100` with tensor parallelism.
+def estimate_of(name: str, step_times: str = "auto") -> Estimate:
+    """The estimate of a preset: `llama-3.1-8b@h100`, or `llama-3.1-70b-fp8@4xh100` with tensor parallelism.
 
     Raises
     ------
@@ -53,18 +53,21 @@ def estimate_of(name: str) -> Estimate:
             f'latency.preset = "{name}", but MODEL@GPU was expected, such as llama-3.1-8b@h100 or, with four GPUs, '
             "llama-3.1-70b@4xh100"
         )
-    for part, known in (("model", model_names()), ("gpu", gpu_names())):
-        if match[part] not in known:
-            raise InputError(
-                f'latency.preset = "{name}": {match[part]} is no {part} preset{suggestion(match[part], known)}'
-            )
+    if match["gpu"] not in gpu_names():
+        raise InputError(
+            f'latency.preset = "{name}": {match["gpu"]} is no gpu preset{suggestion(match["gpu"], gpu_names())}'
+        )
+    if not is_preset(match["model"]):
+        raise InputError(
+            f'latency.preset = "{name}": {match["model"]} is no model preset{suggestion(match["model"], model_names())}'
+        )
+    plan: dict[str, Any] = {"tensor_parallel": int(match["gpus"] or 1), "step_times": step_times}
     try:
-        return estimate(load_model(match["model"]), load_gpu(match["gpu"]), tensor_parallel=int(match["gpus"] or 1))
+        return estimate(load_model(match["model"]), load_gpu(match["gpu"]), **plan)
     except InputError as error:
         raise InputError(f'latency.preset = "{name}": {error}') from None
 
 
-def coefficients(name: str) -> dict[str, float]:
-    """The four coefficients of a preset by name (`b0_us`, ...), microseconds; see `estimate_of`."""
-    settings = estimate_of(name).settings()
-    return {key.removeprefix("latency."): value for key, value in settings.items() if key.startswith("latency.")}
+def coefficients(name: str, step_times: str = "auto") -> dict[str, Any]:
+    """The keys below `latency.` that a preset by name gives (`b0_us`, `table_us`, ...); see `estimate_of`."""
+    return estimate_of(name, step_times).latency()

@@ -11,6 +11,7 @@ from typing import Any
 from fastsim.errors import InputError
 from fastsim.presets.gpu import Gpu
 from fastsim.presets.model import DTYPE_BYTES, Model
+from fastsim.presets.step_times import Efficiency, StepTimes, analytic, shipped
 
 LOGIT_BYTES = 32
 """Memory that vLLM's sampler takes a logit when it measures its peak: float32 copies, sort keys and indices.
@@ -19,6 +20,9 @@ Set, together with `non_torch_bytes`, so that vLLM 0.19.0's pool of 2,588 blocks
 out (2,600, +0.5 %). A check on another machine: vLLM 0.6.4 reported 53.29 GiB of KV cache for Llama-3-8B on an H100,
 the estimate is 55.2 (+3.6 %), and with tensor parallelism over two of them it is 6 % too high: NCCL took more then.
 """
+
+SOURCES = ("auto", "shipped", "analytic", "linear")
+"""Where step times can come from."""
 
 AMOUNTS = ("layer_overhead_us", "step_overhead_us", "allreduce_us", "activation_bytes", "non_torch_bytes")
 
@@ -50,7 +54,10 @@ class Deployment:
     non_torch_bytes
         Memory that vLLM's profiling finds outside of PyTorch (CUDA graphs, NCCL), each GPU.
     typical_batch
-        Decoding requests in a step, for the share of a mixture's experts that a step touches.
+        Decoding requests in a step, for the share of a mixture's experts that a step touches: linear step times only.
+    step_times
+        Where step times come from: `shipped` (a table of measured kernels), `analytic` (a table from data sheets),
+        `linear` (four coefficients, exact at one typical batch), `auto` (shipped where there is one, else analytic).
     """
 
     tensor_parallel: int = 1
@@ -68,6 +75,7 @@ class Deployment:
     activation_bytes: float | None = None
     non_torch_bytes: float = 0.15 * 2**30
     typical_batch: int = 32
+    step_times: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,8 @@ class Estimate:
         On each GPU.
     b0_us, b1_us_per_prefill_token, b2_us_per_decode_token, b3_us_per_context_token
         Step-time coefficients.
+    step_times
+        The table and the terms beside it; None: only the coefficients, which stand for linear step times.
     assumptions
         One sentence each: everything that was not in the two data sheets.
     """
@@ -97,6 +107,7 @@ class Estimate:
     b1_us_per_prefill_token: float
     b2_us_per_decode_token: float
     b3_us_per_context_token: float
+    step_times: StepTimes | None
     assumptions: tuple[str, ...]
 
     def settings(self) -> dict[str, Any]:
@@ -104,10 +115,20 @@ class Estimate:
         return {
             "engine.num_gpu_blocks": self.num_gpu_blocks,
             "engine.max_model_len": self.max_model_len,
-            "latency.b0_us": round(self.b0_us, 3),
-            "latency.b1_us_per_prefill_token": round(self.b1_us_per_prefill_token, 6),
-            "latency.b2_us_per_decode_token": round(self.b2_us_per_decode_token, 6),
-            "latency.b3_us_per_context_token": round(self.b3_us_per_context_token, 9),
+            **{f"latency.{name}": value for name, value in self.latency().items()},
+        }
+
+    def latency(self) -> dict[str, Any]:
+        """The keys below `latency.`: a table and its terms, or four coefficients."""
+        return self.linear() if self.step_times is None else self.step_times.values
+
+    def linear(self) -> dict[str, float]:
+        """The four coefficients of linear step times."""
+        return {
+            "b0_us": round(self.b0_us, 3),
+            "b1_us_per_prefill_token": round(self.b1_us_per_prefill_token, 6),
+            "b2_us_per_decode_token": round(self.b2_us_per_decode_token, 6),
+            "b3_us_per_context_token": round(self.b3_us_per_context_token, 9),
         }
 
 
@@ -135,6 +156,9 @@ def estimate(model: Model, gpu: Gpu, deployment: Deployment | None = None, **ove
             f"{allowed / 2**30:.1f} GiB, but a larger --tensor-parallel, GPU or --gpu-memory-utilization was expected"
         )
     coefficients, latency_notes = _roofline(model, gpu, plan, kv_per_token)
+    step_times = _step_times(model, gpu, plan, kv_per_token)
+    if step_times is not None:
+        latency_notes = step_times.notes
     memory_notes = (
         f"{plan.tensor_parallel} x {gpu.name} (tensor_parallel), {plan.gpu_memory_utilization:.0%} of "
         f"{gpu.memory_bytes / 2**30:.2f} GiB each (gpu_memory_utilization)",
@@ -159,8 +183,26 @@ def estimate(model: Model, gpu: Gpu, deployment: Deployment | None = None, **ove
         activation_bytes=activations,
         max_model_len=_model_len(model, blocks, plan),
         **coefficients,
+        step_times=step_times,
         assumptions=(*model.assumptions, *memory_notes, *latency_notes),
     )
+
+
+def _step_times(model: Model, gpu: Gpu, plan: Deployment, kv_per_token: float) -> StepTimes | None:
+    """What `plan.step_times` asks for; None: linear."""
+    assumed = {item.name for item in fields(Deployment) if getattr(plan, item.name) != item.default}
+    if plan.step_times == "linear" or (plan.step_times == "auto" and "typical_batch" in assumed):
+        return None
+    given = {item.name: getattr(plan, item.name) for item in fields(Efficiency) if item.name in assumed}
+    found = None
+    if plan.step_times == "shipped" or (plan.step_times == "auto" and not given):
+        found = shipped(model, gpu, plan.tensor_parallel, plan.kv_dtype)
+    if found is None and plan.step_times == "shipped":
+        raise InputError(
+            f"{model.name} ({model.weight_dtype}) on {plan.tensor_parallel} x {gpu.name}: no table of step times is "
+            'shipped, but step_times "auto", "analytic" or "linear" was expected'
+        )
+    return found or analytic(model, gpu, plan.tensor_parallel, kv_per_token, Efficiency(**given))
 
 
 def _known(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -193,6 +235,8 @@ def _checked(plan: Deployment, model: Model) -> Deployment:
         value = getattr(plan, name)
         if value is not None and not 0 <= value < math.inf:
             raise InputError(f"preset: {name} = {value:g}, but a number of at least 0 was expected")
+    if plan.step_times not in SOURCES:
+        raise InputError(f"preset: step_times = {plan.step_times!r}, but one of {', '.join(SOURCES)} was expected")
     if plan.typical_batch < 1:
         raise InputError(f"preset: typical_batch = {plan.typical_batch}, but an integer of at least 1 was expected")
     return plan
@@ -217,8 +261,8 @@ def _roofline(
     bandwidth = gpu.bandwidth_bytes_per_s * plan.bandwidth_efficiency
     peak = gpu.fp8_flop_per_s if model.weight_dtype == "fp8" else gpu.bf16_flop_per_s
     touched = 1 - (1 - model.experts_per_token / model.experts) ** plan.typical_batch if model.experts else 1.0
-    layer_bytes = DTYPE_BYTES[model.weight_dtype]
-    read = (model.always_parameters + touched * model.routed_parameters) * layer_bytes
+    read = model.always_parameters * DTYPE_BYTES[model.always_dtype]
+    read += touched * model.routed_parameters * DTYPE_BYTES[model.weight_dtype]
     read += model.head_parameters * DTYPE_BYTES[model.dtype]
     compute_us = 2e6 * model.active_parameters / gpus / (peak * plan.compute_efficiency)
     link_us = 0.0

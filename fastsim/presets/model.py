@@ -6,21 +6,55 @@ multi-head latent attention (MLA).
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from fastsim.errors import InputError, check_regular, suggestion
 
-DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.52}
-"""Bytes of a value; 4-bit weights with a 16-bit scale and a 4-bit zero for each group of 128 take 4.16 bits."""
+DTYPE_BYTES = {
+    "float32": 4.0,
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.52,
+    "mxfp4": 0.53125,
+    "nvfp4": 0.5625,
+}
+"""Bytes of a value. mxfp4 has an 8-bit scale for each 32, nvfp4 for each 16; other 4-bit weights have a 16-bit scale
+and a 4-bit zero for each group of 128, and take 4.16 bits."""
 
-QUANTIZED = {"fp8": "fp8", "compressed-tensors": "fp8", "fbgemm_fp8": "fp8", "awq": "int4", "gptq": "int4"}
+QUANTIZED = {
+    "fp8": "fp8",
+    "compressed-tensors": "fp8",
+    "fbgemm_fp8": "fp8",
+    "awq": "int4",
+    "gptq": "int4",
+    "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4",
+    "modelopt": "fp8",
+    "modelopt_fp4": "nvfp4",
+}
 """`quantization_config.quant_method` -> the dtype of the layers' weights."""
 
 VARIANT = re.compile(r"(-instruct|-chat|-base|-it|-hf|-thinking|-\d{4})+$")
 """Ends of names that change neither shapes nor dtypes."""
+
+FORMAT = re.compile(r"-(fp8|nvfp4|fp4|int4|awq|gptq|w4a16|int8|w8a8)(-[a-z0-9]+)?$")
+FORMATS = {"fp4": "nvfp4", "awq": "int4", "gptq": "int4", "w4a16": "int4", "w8a8": "int8"}
+"""Ends of names of quantized checkpoints -> the dtype of their layers' weights."""
+
+SAME_SHAPES = {
+    "llama-3.3-70b": "llama-3.1-70b",
+    "deepseek-r1": "deepseek-v3",
+    "mistral-small-3.1-24b": "mistral-small-24b",
+    "mistral-small-3.2-24b": "mistral-small-24b",
+    "mistral-nemo": "mistral-nemo-12b",
+    "llama-4-scout-17b-16e": "llama-4-scout",
+    "llama-4-maverick-17b-128e": "llama-4-maverick",
+}
 
 QKV_BIAS = ("Qwen2ForCausalLM",)
 QK_NORM = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
@@ -61,6 +95,9 @@ class Model:
     mla: Mla | None
     dtype: str
     weight_dtype: str
+    window: int = 0
+    """Sliding window of `window_layers`, tokens."""
+    window_layers: int = 0
     assumptions: tuple[str, ...] = field(default=())
 
     @property
@@ -121,11 +158,17 @@ class Model:
         return self.always_parameters + routed + self.head_parameters
 
     @property
+    def always_dtype(self) -> str:
+        """Dtype of what every token passes: mxfp4 checkpoints quantize the experts alone."""
+        return self.dtype if self.weight_dtype == "mxfp4" else self.weight_dtype
+
+    @property
     def weight_bytes(self) -> float:
         """Weights in memory; embeddings and the output layer keep the model's dtype when layers are quantized."""
         embeddings = self.embedding_parameters * (1 if self.tied else 2)
-        layers = self.always_parameters + self.routed_parameters
-        return embeddings * DTYPE_BYTES[self.dtype] + layers * DTYPE_BYTES[self.weight_dtype]
+        layers = self.always_parameters * DTYPE_BYTES[self.always_dtype]
+        layers += self.routed_parameters * DTYPE_BYTES[self.weight_dtype]
+        return embeddings * DTYPE_BYTES[self.dtype] + layers
 
     def kv_bytes_per_token(self, tensor_parallel: int = 1, kv_dtype: str | None = None) -> float:
         """KV cache of one token on one GPU, all layers.
@@ -143,6 +186,21 @@ def model_names() -> list[str]:
     """Names of the models that come with fastsim."""
     folder = files("fastsim.presets").joinpath("models")
     return sorted(item.name.removesuffix(".json") for item in folder.iterdir() if item.name.endswith(".json"))
+
+
+def _short(name: str, known: list[str]) -> tuple[str, str | None]:
+    """The preset that a name stands for, and the dtype of the layers' weights that its end says."""
+    short = name.lower().rpartition("/")[2].removeprefix("meta-")
+    quantized = FORMAT.search(short) if short not in known else None
+    short = VARIANT.sub("", FORMAT.sub("", short) if quantized else short)
+    dtype = FORMATS.get(quantized[1], quantized[1]) if quantized else None
+    return SAME_SHAPES.get(short, short), dtype
+
+
+def is_preset(name: str) -> bool:
+    """Whether a name stands for a model that comes with fastsim."""
+    known = model_names()
+    return _short(name, known)[0] in known
 
 
 def load_model(name: str | Path) -> Model:
@@ -165,11 +223,12 @@ def load_model(name: str | Path) -> Model:
             raise InputError(f"{path}: cannot be read ({error}), but a model's config.json was expected") from None
         return _parse(str(path), path.parent.name or path.stem, content)
     known = model_names()
-    short = VARIANT.sub("", text.lower().rpartition("/")[2].removeprefix("meta-"))
+    short, weight_dtype = _short(text, known)
     if short not in known:
         raise InputError(f"--model {text}: no such file and no such preset{suggestion(short, known)}")
     resource = files("fastsim.presets").joinpath("models", f"{short}.json")
-    return _parse(f"preset {short}", short, resource.read_text(encoding="utf-8"))
+    model = _parse(f"preset {short}", short, resource.read_text(encoding="utf-8"))
+    return model if weight_dtype is None else replace(model, weight_dtype=weight_dtype)
 
 
 def _parse(source: str, name: str, content: str) -> Model:
@@ -216,8 +275,17 @@ class _Reader:
             self.assumptions.append(f"weights are bfloat16 (torch_dtype is {dtype or 'missing'})")
             dtype = "bfloat16"
         architecture = (config.get("architectures") or [""])[0]
-        if config.get("sliding_window") and config.get("use_sliding_window", True):
-            self.assumptions.append("sliding windows are ignored: every layer keeps the KV of all tokens")
+        window, window_layers = self._windows(layers)
+        if window_layers:
+            self.assumptions.append(
+                f"{window_layers} of {layers} layers read a window of {window:,} tokens; in the pool every layer keeps "
+                "the KV of all tokens"
+            )
+        scattered = self.number("interleave_moe_layer_step", default=0)  # Llama 4: experts in each so-manieth layer
+        dense_layers = self.number("first_k_dense_replace", default=layers - layers // scattered if scattered else 0)
+        expert_width = self.number("moe_intermediate_size", default=intermediate)
+        if config.get("intermediate_size_mlp") is not None:
+            intermediate = self.number("intermediate_size_mlp")
         return Model(
             name=name,
             architecture=architecture,
@@ -232,14 +300,29 @@ class _Reader:
             tied=bool(config.get("tie_word_embeddings", False)),
             experts=experts,
             experts_per_token=self.number("num_experts_per_tok", default=0) if experts else 0,
-            expert_intermediate=self.number("moe_intermediate_size", default=intermediate) if experts else 0,
-            shared_experts=self.number("n_shared_experts", default=0) if experts else 0,
-            dense_layers=min(self.number("first_k_dense_replace", default=0), layers) if experts else layers,
+            expert_intermediate=expert_width if experts else 0,
+            shared_experts=self.number("n_shared_experts", default=1 if scattered else 0) if experts else 0,
+            dense_layers=min(dense_layers, layers) if experts else layers,
             mla=self._mla(),
             dtype=dtype,
             weight_dtype=self._weight_dtype(dtype),
+            window=window,
+            window_layers=window_layers,
             assumptions=tuple(self.assumptions),
         )
+
+    def _windows(self, layers: int) -> tuple[int, int]:
+        """Size of the window and how many layers have one: sliding, or chunked, which is taken for sliding."""
+        config = self.config
+        chunk = self.number("attention_chunk_size", default=0)
+        window = chunk or self.number("sliding_window", default=0)
+        if not window or not config.get("use_sliding_window", True):
+            return 0, 0
+        kinds = config.get("layer_types")
+        if isinstance(kinds, list) and len(kinds) == layers:
+            return window, sum(kind != "full_attention" for kind in kinds)
+        every = 4 if chunk else self.number("sliding_window_pattern", "_sliding_window_pattern", default=0)
+        return window, layers - layers // every if every else layers
 
     def _mla(self) -> Mla | None:
         if self.config.get("kv_lora_rank") is None:
@@ -264,5 +347,13 @@ class _Reader:
             )
         bits = quantization.get("bits")
         found = "int8" if bits == 8 and QUANTIZED[method] == "int4" else QUANTIZED[method]
-        self.assumptions.append(f"all layers' weights are {found} ({method}); embeddings and output are {dtype}")
+        groups = quantization.get("config_groups")
+        first: Any = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
+        weights = first.get("weights") if isinstance(first, dict) else None
+        if isinstance(weights, dict) and weights.get("num_bits") == 4:
+            found = "nvfp4" if weights.get("type") == "float" else "int4"
+        if str(quantization.get("quant_algo", "")).upper() == "NVFP4":
+            found = "nvfp4"
+        kind = "experts" if found == "mxfp4" else "layers"
+        self.assumptions.append(f"weights of all {kind} are {found} ({method}); the rest is {dtype}")
         return found

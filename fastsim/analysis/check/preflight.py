@@ -131,7 +131,7 @@ def load_of(config: Config, workload: Workload) -> Load | None:
     together = not workload.concurrency and _rate_per_s(workload) is None
     grown = output if together else output / 2
     held = float(((prompt + grown) * output).sum() / output.sum())  # weighed by the time for which it is held
-    b0, b1, b2, b3 = (float(filled.value(f"latency.{name}")) / 1e6 for name in COEFFICIENTS)
+    b0, b1, b2, b3 = (each / 1e6 for each in _linear(filled))
     each = b2 + b3 * held
     fit = max(engine.usable_blocks * engine.block_size / held, 1.0)
     cap = min(engine.max_num_seqs, engine.max_num_active_seqs or engine.max_num_seqs)
@@ -148,6 +148,22 @@ def load_of(config: Config, workload: Workload) -> Load | None:
         wanted = min(wanted, rate * outputs * b0 / (1 - share)) if share < 1 else wanted
     looks_ahead = engine.admission == "projected" and engine.overcommit <= 1
     return Load(rate, capacity, wanted, share, fit, cap, min(wanted, cap) / fit, looks_ahead)
+
+
+def _linear(config: Config) -> tuple[float, float, float, float]:
+    """The four coefficients in microseconds; those that stand for a table between one decode and a full batch."""
+    latency, engine = config.latency, config.engine
+    b0, b1, b2, b3 = (float(config.value(f"latency.{name}")) for name in COEFFICIENTS)
+    if latency.table_tokens is None or latency.table_us is None:
+        return b0, b1, b2, b3
+
+    def table(tokens: int) -> float:
+        return latency.table_scale * float(np.interp(tokens, latency.table_tokens or (), latency.table_us or ()))
+
+    most, budget = engine.max_num_seqs, engine.max_num_batched_tokens
+    slope = (table(most) - table(1)) / max(most - 1, 1)
+    chunk = max(table(budget) - table(1), 0.0) / budget + (latency.b5_us_per_prefill_step or 0.0) / budget
+    return b0 + table(1) - slope, b1 + chunk, b2 + slope, b3
 
 
 def _rate_per_s(workload: Workload) -> float | None:

@@ -104,7 +104,7 @@ def _shares(history: History, config: Config, request: int) -> tuple[Share, ...]
         before[span.kind] += ttft_us
         after[span.kind] += span.end_us - span.start_us - ttft_us
     shares = [Share(words, before[kind], after[kind]) for kind, words in GROUPS.items()]
-    shares.append(Share("frontend", round(config.latency.frontend_us), 0))
+    shares.append(Share("frontend", round(config.latency.frontend_us or 0.0), 0))
     return tuple(share for share in shares if share.total_us > 0)
 
 

@@ -109,13 +109,14 @@ def _loaded(model: str, gpu: str) -> tuple[Any, Any]:
 @cache
 def _estimated(hardware: Hardware, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
     model, gpu = _loaded(hardware.model, hardware.gpu)
+    linear = {} if engine_of(hardware.engine).table_time else {"step_times": "linear"}
     return estimate(
         model,
         gpu,
         block_size=hardware.block_size,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
-        **dict(hardware.overrides),
+        **{**dict(hardware.overrides), **linear},
     )
 
 

@@ -12,6 +12,7 @@ from fastsim.analysis.recommend.trials import Traffic, Trials
 from fastsim.config import Config, resolved
 from fastsim.config.derived import with_values
 from fastsim.config.rules import start_fault
+from fastsim.engines.step_fields import STEP_TIME
 
 MORE = 1.25
 """How much more of a resource."""
@@ -99,9 +100,10 @@ def reliefs(trials: Trials, traffic: Traffic, config: Config, seeds: Sequence[in
     """A quarter more KV memory, batch slots, token budget, compute."""
     engine, latency = config.engine, resolved(config).latency
     faster = {
-        f"latency.{name}": max(getattr(latency, name) / MORE, 1.0 if name == "b0_us" else 0.0)
-        for name in ("b0_us", "b1_us_per_prefill_token", "b2_us_per_decode_token", "b3_us_per_context_token")
+        f"latency.{name}": max(getattr(latency, name) / MORE, 1.0 if name == "b0_us" else 0.0) for name in STEP_TIME
     }
+    if latency.table_us is not None:
+        faster["latency.table_scale"] = latency.table_scale / MORE
     seqs, tokens = round(engine.max_num_seqs * MORE), round(engine.max_num_batched_tokens * MORE)
     changes: list[tuple[str, str, dict[str, Any]]] = [
         ("KV memory", "a quarter more KV blocks", {BLOCKS: round((engine.num_gpu_blocks or 2) * MORE)}),
