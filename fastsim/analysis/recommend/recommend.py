@@ -142,7 +142,12 @@ def _space(
         found = hardware.settings(engine.max_num_seqs, engine.max_num_batched_tokens)
         missing = {key: value for key, value in found.items() if key not in given}
         spec = Spec(spec.source, (Layer("--model", Path(), missing), *spec.layers))
-        notes = (f"step times of {hardware.name} are estimated from data sheets; fastsim calibrate fits them to a run",)
+        times = hardware.estimate(engine.max_num_seqs, engine.max_num_batched_tokens).step_times
+        whence = "are estimated from data sheets"
+        if times is not None:
+            table = "a shipped table of measured kernels" if times.source == "shipped" else "a table from data sheets"
+            whence = f"come from {table}: expect {times.expected}"
+        notes = (f"step times of {hardware.name} {whence}; fastsim calibrate fits them to a run",)
         if defaults is not None and standing:
             said = ", ".join(f"{key.removeprefix('engine.')} {value:,}" for key, value in standing.items())
             notes = (*notes, f"current is {defaults.source}: {said} (--vllm-version names another)")
