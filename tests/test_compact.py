@@ -183,7 +183,8 @@ def test_what_cannot_be_compacted_is_one_sentence(folder, tmp_path):
 
 def test_a_folder_of_the_first_format_is_read_compacted_and_its_difference_named(tmp_path):
     old = shutil.copytree(OLD, tmp_path / "old")
-    table = scan(old).collect()
+    with pytest.warns(UserWarning, match="its verdicts are of the old kind"):
+        table = scan(old).collect()
     assert table["config_id"].to_list() == list(range(8))
     assert compact(old).rows == 8
     axes = {"engine.max_num_seqs": [1, 2, 4, 8]}

@@ -400,7 +400,7 @@ def test_bad_options_are_one_sentence(tmp_path):
 
 
 def test_ray_without_ray_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(driver, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'fastsim-llm\[ray\]'"):
         check_backend("ray")
 
