@@ -11,6 +11,7 @@ from fastsim._jit import borrow
 from fastsim.engines.outputs import ITL_BINS, NEVER, TOTALS_DTYPE, Status, Stop, itl_bin, new_request_log
 from fastsim.metrics.selection import gap_quantile, quantile, select, sort_pairs
 from fastsim.metrics.summary import scratch_size, summarise
+from tests.reference import metrics as reference
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -443,6 +444,45 @@ def test_a_livelock_has_a_time_only_where_there_is_one():
     run[3][0]["livelock_us"], run[3][0]["livelock_step"] = 3_000_000, 17
     row = summarised(run, make_params())
     assert (row["livelock"], row["livelock_s"], row["livelock_step"]) == (False, None, None)
+
+
+# --- Verdict columns beside their definitions in plain Python ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_verdict_columns_equal_their_definitions(seed):
+    rng = np.random.default_rng(seed)
+    run = make_run(seed, int(rng.integers(1, 90)), ["mixed", "finished", "censored"][seed % 3])
+    log, prompt, output, totals = run[:4]
+    if seed % 2:  # arrivals in no order
+        rng.shuffle(log.arrival_us)
+    late = rng.random(len(prompt)) < 0.3
+    log.first_life_token_us[late & (log.first_life_token_us >= 0)] += int(rng.integers(1, 9_000_000))
+    log.admission_wait_end_us[:] = log.arrival_us + log.admission_wait_us + rng.integers(0, 3_000_000, len(prompt))
+    total = totals[0]
+    total["stop"] = rng.choice([Stop.DRAINED, Stop.HORIZON, Stop.OUT_OF_MEMORY])
+    total["busy_us"] = total["end_us"] if rng.random() < 0.8 else 1000
+    given = {
+        "starvation_window_us": int(rng.integers(1, 3_000_000)),
+        "starvation_overtakes": int(rng.integers(1, 5)),
+        "b0_us": float(rng.choice([1.0, 100.0, 5752.71])),
+        "b1_us_per_prefill_token": 0.1,
+        "closed_loop": int(rng.integers(2)),
+        "slo_e2e_us": float(rng.choice([math.inf, 4e6])),
+        "overload_threshold": float(rng.choice([0.05, 1e9])),
+    }
+    params = make_params(**given)
+    row = summarised(run, params)
+    requests = [
+        {name: int(column[i]) for name, column in log._asdict().items()}
+        | {"status": Status(log.status[i]).name.lower(), "prompt": int(prompt[i]), "output": int(output[i])}
+        for i in range(len(prompt))
+    ]
+    end_us = int(total["end_us"])
+    assert row["late_share"] == reference.late_share(requests, params, end_us)
+    passed, wait_us = reference.overtaken(requests, params, end_us)
+    assert (row["overtaken"], row["overtaken_wait_s"]) == (passed, wait_us / 1e6 if passed else None)
+    assert row["verdict"] == reference.label(row, Stop(total["stop"]).name.lower())
 
 
 # --- Edges, each of which a wrong sign or a wrong population would get wrong ------------------------------------------

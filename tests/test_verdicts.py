@@ -14,7 +14,9 @@ import pytest
 import fastsim
 from fastsim.cli.run_text import reason
 from fastsim.config import Config, spec_from_mapping
+from fastsim.engines import engines
 from fastsim.grid import Grid
+from fastsim.metrics import COLUMNS
 from fastsim.store.contents import read_contents
 from fastsim.store.manifest import FORMAT, rewritten
 
@@ -237,6 +239,13 @@ def test_a_user_would_sign(name: str) -> None:
     label, why, _ = CASES[name]
     metrics = run(name)
     assert metrics["verdict"] == label, (why, reason(metrics))
+
+
+def test_every_column_is_filled_by_some_run() -> None:
+    """Those of engines and features that no case here runs are filled in their own tests."""
+    filled = {name for case in CASES for name, value in run(case).items() if value is not None}
+    elsewhere = {own.name for engine in engines() for own in engine.columns if not own.name.startswith("blis_")}
+    assert {column.name for column in COLUMNS} - filled <= elsewhere
 
 
 def test_a_folder_of_an_old_format_says_that_its_verdicts_are_old() -> None:
