@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from fastsim.analysis.calibrate.calibrate import calibrate, read_run
+from fastsim.analysis.calibrate.run import _check_one_engine
 from fastsim.config import Config, EngineConfig, LatencyConfig
+from fastsim.errors import InputError
 from fastsim.simulation import simulate
 from fastsim.workload import Workload, load_trace
 
@@ -180,3 +182,10 @@ def test_runs_that_are_none(tmp_path: Path) -> None:
     no_times = [{key: row[key] for key in ("input_toks", "output_toks", "queued_ts")} for row in ROWS]
     bad_input(lambda: read_run(write(tmp_path, no_times)), "0 requests have times")
     assert load_trace(REAL).format == "vLLM engine times JSONL"
+
+
+def test_a_data_parallel_run_is_refused() -> None:
+    for meta in ({"data_parallel_size": 2}, {"engine_kwargs": {"data_parallel_size": 4}}):
+        with pytest.raises(InputError, match=r"data_parallel_size = [24], but 1 was expected"):
+            _check_one_engine(meta, "run")
+    _check_one_engine({"engine_kwargs": {"data_parallel_size": 1}}, "run")

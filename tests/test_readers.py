@@ -221,6 +221,13 @@ BENCH: dict[str, Any] = {
 }
 
 
+def test_vllm_bench_with_request_timestamps(tmp_path: Path) -> None:
+    named = {name: json.dumps(BENCH | {name: [7.5, 7.0, 7.0]}) for name in ("start_times", "request_timestamps")}
+    first, second = (load_trace(written(tmp_path, f"{name}.json", text)) for name, text in named.items())
+    assert second.arrival_us.tolist() == first.arrival_us.tolist() == [0, 500_000]
+    assert not any("drawn" in note for note in second.report.notes)
+
+
 def test_vllm_bench_with_start_times(tmp_path: Path) -> None:
     document = BENCH | {"start_times": [7.5, 7.0, 7.0], "max_concurrency": 4}
     trace = load_trace(written(tmp_path, "b.json", json.dumps(document)))

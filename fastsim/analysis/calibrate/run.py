@@ -123,6 +123,7 @@ def read_run(path: str | Path, sets: Sequence[str] = (), *, format: str | None =
             "but at least 10 were expected"
         )
     meta = _read_meta(path / META if path.is_dir() else path.parent / META)
+    _check_one_engine(meta, str(path))
     settings = _settings(meta)
     given = load_spec(None, sets).settings
     base = with_values(Config(), settings | given)
@@ -214,6 +215,23 @@ def _differences(meta: Mapping[str, Any], engine: str) -> list[str]:
             "coefficients take in what the overlap hides"
         )
     return notes
+
+
+def _check_one_engine(meta: Mapping[str, Any], source: str) -> None:
+    """Refuse a run of several engines: fitted as one, its step times would be wrong, and nothing would show it.
+
+    Raises
+    ------
+    InputError
+        When the run's meta.json says that it was served data-parallel.
+    """
+    places = ("engine_kwargs.data_parallel_size", "resolved_config.parallel_config.data_parallel_size")
+    engines = _first(meta, (*places, "data_parallel_size"))
+    if isinstance(engines, int) and engines > 1:
+        raise InputError(
+            f"{source}: data_parallel_size = {engines}, but 1 was expected: {engines} engines shared these requests, "
+            "and which served which is not recorded; calibrate on a run of one engine"
+        )
 
 
 def _provenance(meta: Mapping[str, Any]) -> dict[str, str]:

@@ -41,6 +41,8 @@ def read(path: Path, seed: int, window: Window) -> Trace:
     if len(outputs) != count:
         raise InputError(f"{path}: output_lens has {len(outputs)} items, but {count} were expected as in input_lens")
     notes = []
+    if "start_times" not in others and document.get("request_timestamps"):  # another client's name, unix seconds
+        others["start_times"] = _list(path, document, "request_timestamps", count)
     if "start_times" not in others:
         others["start_times"] = _drawn_arrivals(path, document, count, seed).tolist()
         notes.append("arrivals were not recorded (start_times): they are drawn from request_rate and burstiness")
