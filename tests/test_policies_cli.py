@@ -8,7 +8,13 @@ from fastsim.cli.policies import policies
 from fastsim.config import KEYS, load_spec
 from tests.processes import run
 
-NOT_POLICIES = {"engine.num_gpu_blocks", "engine.max_model_len"}
+NOT_POLICIES = {
+    "engine.kv_cache_groups",
+    "engine.prefix_cache_retention_interval",
+    "engine.disable_hybrid_kv_cache_manager",
+    "engine.num_gpu_blocks",
+    "engine.max_model_len",
+}
 """What the hardware and the model decide."""
 
 
