@@ -59,7 +59,7 @@ def test_every_story_adds_up(name: str) -> None:
         story = explain(history, config, request)
         status = Status(int(result.requests.status[request]))
         seen.add(status)
-        frontend_us = round(config.latency.frontend_us)
+        frontend_us = round(config.latency.frontend_us or 0.0)
         if status is Status.FINISHED:
             log = result.requests
             arrival_us = int(log.arrival_us[request])

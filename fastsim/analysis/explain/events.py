@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fastsim.analysis.explain.history import Admission, Eviction, History, Kind, Span
 from fastsim.analysis.explain.stretches import Stretch
 from fastsim.analysis.explain.waits import Reason
-from fastsim.config import Config
+from fastsim.config import Config, resolved
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.codes import PreemptionMode
 
@@ -37,7 +37,9 @@ def events_of(history: History, config: Config, request: int, waited: list[Stret
     events += [At(a.at_us, 3, _admitted(history, a)) for a in history.admissions if a.request == request]
     events += _computed(history.spans[request])
     if log.first_token_us[request] != NEVER:
-        ttft_us = int(log.first_token_us[request] - log.arrival_us[request]) + (config.latency.frontend_us or 0.0)
+        ttft_us = int(log.first_token_us[request] - log.arrival_us[request]) + (
+            resolved(config).latency.frontend_us or 0.0
+        )
         events.append(At(int(log.first_token_us[request]), 5, f"first token: TTFT {seconds(ttft_us)}"))
     if status is Status.FINISHED:
         events.append(At(int(log.finish_us[request]), 7, "last token: done"))

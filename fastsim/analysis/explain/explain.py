@@ -8,7 +8,7 @@ from fastsim.analysis.explain.events import RESTART, events_of, rejected, second
 from fastsim.analysis.explain.history import Eviction, History, Kind
 from fastsim.analysis.explain.stretches import stretches
 from fastsim.analysis.explain.waits import Reason
-from fastsim.config import Config
+from fastsim.config import Config, resolved
 from fastsim.engines.outputs import NEVER, Status, Stop
 from fastsim.errors import InputError
 
@@ -104,7 +104,7 @@ def _shares(history: History, config: Config, request: int) -> tuple[Share, ...]
         before[span.kind] += ttft_us
         after[span.kind] += span.end_us - span.start_us - ttft_us
     shares = [Share(words, before[kind], after[kind]) for kind, words in GROUPS.items()]
-    shares.append(Share("frontend", round(config.latency.frontend_us or 0.0), 0))
+    shares.append(Share("frontend", round(resolved(config).latency.frontend_us or 0.0), 0))
     return tuple(share for share in shares if share.total_us > 0)
 
 
