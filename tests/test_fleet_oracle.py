@@ -1,0 +1,122 @@
+"""The plain-Python oracle of fleets takes every decision that the real routers took in the recorded cases."""
+
+import copy
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.reference_fleet.cache_aware import CacheAware
+from tests.reference_fleet.kv_router import KvRouter
+from tests.reference_fleet.vllm_dp import VllmDataParallel
+
+GOLDEN = Path(__file__).parent / "golden" / "fleet"
+NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12}
+OWNERS = {"sglang-router 0.3.2": "first", "vllm-router 0.1.17": "least_loaded"}
+
+
+def case_paths(family):
+    return sorted((GOLDEN / family).glob("*.json.gz"))
+
+
+def load(path):
+    with gzip.open(path, "rt") as file:
+        return json.load(file)
+
+
+def cases(family):
+    return pytest.mark.parametrize(
+        "path", case_paths(family), ids=lambda path: f"{family}/{path.name.removesuffix('.json.gz')}"
+    )
+
+
+@pytest.mark.parametrize("family", NUM_CASES)
+def test_no_case_is_missing(family):
+    assert len(case_paths(family)) == NUM_CASES[family]
+
+
+def replay_cache_aware(case):
+    """Number and operation of the first decision that differs, or None; likewise below."""
+    config = dict(case["config"])
+    router = CacheAware(config.pop("workers"), OWNERS[case["router"]], **config)
+    for number, (kind, request, *rest) in enumerate(case["ops"]):
+        if kind == "finish":
+            router.finish(request)
+        else:
+            assert kind == "route"
+            prompt, chosen = rest
+            if router.route(request, prompt) != chosen:
+                return number, case["ops"][number]
+    return None
+
+
+@cases("cache-aware")
+def test_cache_aware(path):
+    assert replay_cache_aware(load(path)) is None
+
+
+def replay_dynamo_kv(case):
+    config = dict(case["config"])
+    assert config.pop("temperature") == 0
+    router = KvRouter(config.pop("workers"), config.pop("block_size"), **config)
+    for number, (kind, *rest) in enumerate(case["ops"]):
+        if kind != "route":
+            {
+                "prefilled": router.prefilled,
+                "finish": router.finish,
+                "stored": router.stored,
+                "removed": router.removed,
+            }[kind](*rest)
+            continue
+        request, prompt_tokens, blocks, overlap, load, cost, cheapest, chosen = rest
+        decision = router.decide(prompt_tokens, blocks)
+        same = (
+            decision.overlap_blocks == overlap
+            and decision.load == load
+            and decision.cost == cost
+            and decision.cheapest == cheapest
+            and chosen in decision.cheapest
+        )
+        if not same:
+            return number, case["ops"][number], decision
+        router.start(request, chosen, prompt_tokens, blocks)
+    return None
+
+
+@cases("dynamo-kv")
+def test_dynamo_kv(path):
+    assert replay_dynamo_kv(load(path)) is None
+
+
+def replay_vllm_dp(case):
+    config = case["config"]
+    router = VllmDataParallel(config["engines"], config["clients"], config["client_index"])
+    for number, (kind, *rest) in enumerate(case["ops"]):
+        if kind == "stats":
+            router.snapshot(*rest)
+        elif kind == "finish":
+            router.finish(*rest)
+        else:
+            assert kind == "route"
+            request, explicit_rank, chosen = rest
+            if router.route(request, explicit_rank) != chosen:
+                return number, case["ops"][number]
+    return None
+
+
+@cases("vllm-dp")
+def test_vllm_dp(path):
+    assert replay_vllm_dp(load(path)) is None
+
+
+ROUTERS = {"cache-aware": replay_cache_aware, "dynamo-kv": replay_dynamo_kv, "vllm-dp": replay_vllm_dp}
+
+
+@pytest.mark.parametrize("family", ROUTERS)
+def test_a_difference_is_noticed(family):
+    """The comparison itself can fail: the last recorded choice, changed, is reported at its place."""
+    case = copy.deepcopy(load(case_paths(family)[0]))
+    number = max(i for i, op in enumerate(case["ops"]) if op[0] == "route")
+    case["ops"][number][-1] = -1
+    assert ROUTERS[family](case)[0] == number
