@@ -1,7 +1,7 @@
 """The `cache_aware` policy of sglang-router 0.3.2 and vllm-router 0.1.17.
 
-Both follow the longest prefix of the prompt that some earlier prompt had, unless the fleet is out of balance. They differ
-in whose prefix it is: `owner="first"` (sglang-router) is the worker that was sent it first, for ever;
+Both follow the longest prefix of the prompt that some earlier prompt had, unless the fleet is out of balance. They
+differ in whose prefix it is: `owner="first"` (sglang-router) is the worker that was sent it first, for ever;
 `owner="least_loaded"` (vllm-router) is the least loaded of all workers that were ever sent it.
 """
 

@@ -9,7 +9,7 @@ from math import ceil
 
 @dataclass
 class Active:
-    """A request that has not ended. `prefill_tokens`: what was not cached at its decision; 0 from its first token on."""
+    """A request that has not ended. `prefill_tokens`: not cached at its decision; 0 from its first token on."""
 
     worker: int
     blocks: list[int]
