@@ -404,8 +404,8 @@ def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--set", "engine.name=blis"], "a recommendation is made of the flags of vllm serve"),
-        (["--set", "engine.name=vllm-rlt"], "a recommendation is made of the flags of vllm serve"),
+        (["--set", "engine.name=blis"], "a recommendation is made of the flags of a server"),
+        (["--set", "engine.name=vllm-rlt"], "a recommendation is made of the flags of a server"),
         (["--model", "llama-3.1-8b"], "--model llama-3.1-8b without --gpu"),
         (["--axis", "workload.rate_scale=1,2"], "an engine.* setting was expected"),
         (["--rate", "3", "--concurrency", "4"], "one of them was expected"),
