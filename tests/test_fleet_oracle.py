@@ -3,16 +3,18 @@
 import copy
 import gzip
 import json
+import math
 from pathlib import Path
 
 import pytest
 
+from tests.reference_fleet.blis_cluster import simulate_case
 from tests.reference_fleet.cache_aware import CacheAware
 from tests.reference_fleet.kv_router import KvRouter
 from tests.reference_fleet.vllm_dp import VllmDataParallel
 
 GOLDEN = Path(__file__).parent / "golden" / "fleet"
-NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12}
+NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12, "blis-cluster": 34}
 OWNERS = {"sglang-router 0.3.2": "first", "vllm-router 0.1.17": "least_loaded"}
 
 
@@ -108,6 +110,77 @@ def replay_vllm_dp(case):
 @cases("vllm-dp")
 def test_vllm_dp(path):
     assert replay_vllm_dp(load(path)) is None
+
+
+QUICK = (
+    "k1_poisson40__n4_least_randomties",
+    "k2_bursty__n4_queue_stale40ms_latency5ms",
+    "k2_bursty__n4_tokenbucket_least",
+    "k3_",
+    "k4_prefix_zipf__n4_default_stale_kv400",
+    "k4_prefix_zipf__n4_precise_nohitlru_cache2s",
+    "k7_",
+    "k8_",
+    "k9_",
+    "k14_",
+    "k15_",
+)
+"""Every policy, scorer and age; the others are seconds more of plain Python."""
+
+
+def first_cluster_difference(case, cluster):
+    """What differs first of the decisions, the requests' rows and the metrics, or None."""
+    decisions = [decision.golden() for decision in cluster.decisions]
+    for number, (recorded, got) in enumerate(zip(case["decisions"], decisions, strict=False)):
+        if recorded != got:
+            return f"decision {number}: recorded {recorded}, got {got}"
+    if len(decisions) != len(case["decisions"]):
+        return f"{len(case['decisions'])} decisions recorded, got {len(decisions)}"
+    rows = {
+        "id": [r.index for r in cluster.reported()],
+        "ttft_us": [r.reported_ttft_us for r in cluster.reported()],
+        "e2e_us": [r.reported_e2e_us for r in cluster.reported()],
+        "sched_delay_us": [r.scheduling_delay_us or 0 for r in cluster.reported()],
+        "instance": [cluster.replica_of[r] for r in cluster.reported()],
+    }
+    for name, recorded in case["requests_out"].items():
+        if rows[name] != recorded:
+            return f"column {name}"
+    metrics = [
+        (case["aggregate"], cluster.aggregate()),
+        *zip(case["per_instance"], cluster.per_instance(), strict=True),
+    ]
+    for recorded, got in metrics:
+        for name, value in recorded.items():
+            if not math.isclose(got[name], value, rel_tol=1e-9):
+                return f"{name}: recorded {value}, got {got[name]}"
+    return None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path if path.name.startswith(QUICK) else pytest.param(path, marks=pytest.mark.slow)
+        for path in case_paths("blis-cluster")
+    ],
+    ids=lambda path: path.name.removesuffix(".json.gz"),
+)
+def test_blis_cluster(path):
+    case = load(path)
+    assert first_cluster_difference(case, simulate_case(case)) is None
+
+
+def test_a_difference_of_a_cluster_is_noticed():
+    case = load(GOLDEN / "blis-cluster" / "k15_weights__active_loadaware_running.json.gz")
+    cluster = simulate_case(case)
+    case["per_instance"][-1]["total_output_tokens"] += 1
+    assert first_cluster_difference(case, cluster).startswith("total_output_tokens")
+    case["requests_out"]["ttft_us"][-1] += 1
+    assert first_cluster_difference(case, cluster) == "column ttft_us"
+    case["decisions"][-1][4][-1][3] += 1
+    assert first_cluster_difference(case, cluster).startswith("decision 79")
+    case["decisions"].pop()
+    assert first_cluster_difference(case, cluster).startswith("79 decisions")
 
 
 ROUTERS = {"cache-aware": replay_cache_aware, "dynamo-kv": replay_dynamo_kv, "vllm-dp": replay_vllm_dp}

@@ -56,10 +56,9 @@ class Simulator:
         horizon = math.inf if self.config.horizon_us is None else self.config.horizon_us
         for request in sorted(self.requests, key=lambda r: r.arrival_us):  # stable: ties in trace order
             self.schedule(request.arrival_us, ARRIVAL, request)
-        handlers = {ARRIVAL: self.arrive, QUEUED: self.enqueue, STEP: self.step, TIMEOUT: self.time_out}
         while self.events:
             now, kind, _, request = heapq.heappop(self.events)
-            if kind == TIMEOUT and request.status not in ("waiting", "running"):
+            if self.is_void(kind, request):
                 continue  # the clock does not move for it
             if now > horizon:
                 self.stop = "horizon"
@@ -69,9 +68,7 @@ class Simulator:
                 left = [time for time, kind, *_ in self.events if kind == REQUEST_LEFT and time <= horizon]
                 self.clock_us = max([self.clock_us, *left])
                 break
-            self.clock_us = now
-            if kind in handlers:
-                handlers[kind](now, request)
+            self.handle(now, kind, request)
             if self.stop == "livelock":
                 break
         if all(request.status in ("finished", "timed_out", "unservable") for request in self.requests):
@@ -79,6 +76,16 @@ class Simulator:
         for request in self.requests:
             self.end_life(request)
         return self
+
+    def is_void(self, kind, request):
+        """The deadline of a request that is done with."""
+        return kind == TIMEOUT and request.status not in ("waiting", "running")
+
+    def handle(self, now, kind, request):
+        self.clock_us = now
+        handlers = {ARRIVAL: self.arrive, QUEUED: self.enqueue, STEP: self.step, TIMEOUT: self.time_out}
+        if kind in handlers:
+            handlers[kind](now, request)
 
     def arrive(self, now, request):
         request.status = "waiting"
