@@ -138,10 +138,9 @@ RULES = (
         "computes the end of its prompt, a defect that is not copied",
     ),
     Rule(
-        ("latency.b1_us_per_prefill_token", *_POOL, *ENDS),
-        _prefill_fits,
-        overflow("latency.b1_us_per_prefill_token = {0} with a pool of {1} tokens, or {2} blocks of {3}", 4),
-        monotone=True,
+        ("engine.name", "latency.b1_us_per_prefill_token", *_POOL, *ENDS),
+        lambda name, *given: name != NAME or _prefill_fits(*given),
+        overflow("latency.b1_us_per_prefill_token = {1} with a pool of {2} tokens, or {3} blocks of {4}", 5),
     ),
 )
 
