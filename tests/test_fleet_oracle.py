@@ -4,17 +4,18 @@ import copy
 import gzip
 import json
 import math
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
-from tests.reference_fleet.blis_cluster import simulate_case
+from tests.reference_fleet import blis_cluster, vllm_pd
 from tests.reference_fleet.cache_aware import CacheAware
 from tests.reference_fleet.kv_router import KvRouter
 from tests.reference_fleet.vllm_dp import VllmDataParallel
 
 GOLDEN = Path(__file__).parent / "golden" / "fleet"
-NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12, "blis-cluster": 34}
+NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12, "blis-cluster": 34, "vllm-pd": 25}
 OWNERS = {"sglang-router 0.3.2": "first", "vllm-router 0.1.17": "least_loaded"}
 
 
@@ -167,12 +168,12 @@ def first_cluster_difference(case, cluster):
 )
 def test_blis_cluster(path):
     case = load(path)
-    assert first_cluster_difference(case, simulate_case(case)) is None
+    assert first_cluster_difference(case, blis_cluster.simulate_case(case)) is None
 
 
 def test_a_difference_of_a_cluster_is_noticed():
     case = load(GOLDEN / "blis-cluster" / "k15_weights__active_loadaware_running.json.gz")
-    cluster = simulate_case(case)
+    cluster = blis_cluster.simulate_case(case)
     case["per_instance"][-1]["total_output_tokens"] += 1
     assert first_cluster_difference(case, cluster).startswith("total_output_tokens")
     case["requests_out"]["ttft_us"][-1] += 1
@@ -181,6 +182,36 @@ def test_a_difference_of_a_cluster_is_noticed():
     assert first_cluster_difference(case, cluster).startswith("decision 79")
     case["decisions"].pop()
     assert first_cluster_difference(case, cluster).startswith("79 decisions")
+
+
+def first_pd_difference(case, pair):
+    """The first step of either engine, or the first request, that differs."""
+    for what, recorded, got in (
+        ("prefill step", case["prefill_steps"], pair.prefill.rows),
+        ("decode step", case["decode_steps"], pair.decode.rows),
+        ("request", case["requests_out"], pair.golden()),
+    ):
+        for number, (a, b) in enumerate(zip_longest(recorded, got)):
+            if a != b:
+                return f"{what} {number}: recorded {a}, got {b}"
+    return None
+
+
+@cases("vllm-pd")
+def test_vllm_pd(path):
+    case = load(path)
+    assert first_pd_difference(case, vllm_pd.simulate_case(case)) is None
+
+
+def test_a_difference_of_pools_is_noticed():
+    case = load(GOLDEN / "vllm-pd" / "p24_loads_over_budget.json.gz")
+    pair = vllm_pd.simulate_case(case)
+    case["requests_out"][-1][1] += 1
+    assert first_pd_difference(case, pair).startswith("request 11")
+    case["decode_steps"][-1][-1] += 1
+    assert first_pd_difference(case, pair).startswith("decode step 39")
+    case["prefill_steps"].pop()
+    assert first_pd_difference(case, pair).startswith("prefill step 14")
 
 
 ROUTERS = {"cache-aware": replay_cache_aware, "dynamo-kv": replay_dynamo_kv, "vllm-dp": replay_vllm_dp}

@@ -155,7 +155,7 @@ class Scheduler:
         return batch
 
     def _prefill_threshold(self) -> int:
-        queued = len(self.running) + len(self.waiting)
+        queued = self.num_unfinished()
         threshold = int(self.config.long_prefill_token_threshold)
         if not self.is_0_16 and queued <= 1:
             return 0
