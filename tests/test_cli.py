@@ -137,7 +137,7 @@ def test_run_takes_a_model_and_a_gpu(fastsim):
         "run", "--model", "llama-3.1-8b", "--gpu", "h100", "--set", "workload.num_requests=5", "--json"
     )
     assert code == 0, errors
-    assert "estimated from data sheets" in errors
+    assert "step times from a shipped table" in errors
     assert "no load given" not in errors
     _, _, errors = fastsim("run", "--model", "llama-3.1-8b", "--gpu", "h100", "--set", "run.horizon_s=1")
     assert "no load given: 300 requests at 10/s, prompts of ~300, outputs of ~3,400" in " ".join(errors.split())

@@ -37,6 +37,10 @@ def random_spec(seed: int) -> Spec:
         spec |= _sglang(rng, spec, min(tokens, 4000))
     else:
         spec |= _vllm(rng, spec, min(tokens, 4000))
+        if rng.random() < 0.25:
+            spec |= _step_table(rng)
+        if engine.startswith("vllm-0.33.0") and rng.random() < 0.25:
+            spec = _groups_and_drafts(rng, spec)
     jumps = engine == "blis" or engine.startswith("vllm-0")
     return _endless(rng, spec) if rng.random() < 0.02 and jumps else spec
 
@@ -240,6 +244,7 @@ def _vllm(rng: random.Random, spec: Spec, scale: int) -> Spec:
             "engine.backpressure_action": rng.choice(("reject", "pace")),
             "engine.livelock_steps": rng.choice((5, 300)),
             "engine.starvation_window_s": 0.01,
+            "engine.starvation_overtakes": rng.choice((1, 3)),
             "engine.thrash_threshold": 0.5,
             "latency.b3_us_per_context_token": 0.01,
         },
@@ -258,6 +263,50 @@ def _vllm(rng: random.Random, spec: Spec, scale: int) -> Spec:
     if rng.random() < 0.1 and min(budget, out.get("engine.max_num_scheduled_tokens", budget)) >= limit:
         out |= {"engine.enable_chunked_prefill": False}
     return out
+
+
+def _step_table(rng: random.Random) -> Spec:
+    """Step times by a table over tokens, attention of prefills, and a window's context term."""
+    tokens = sorted(rng.sample((1, 2, 4, 9, 64, 300, 4096), rng.randint(1, 6)))
+    times = sorted(rng.choice((0.0, 1.5, 80.0, 900.25)) for _ in tokens)
+    window = {"latency.b6_us_per_window_token": 0.02, "latency.window_tokens": rng.choice((1, 7, 128))}
+    return (
+        {"latency.table_tokens": tokens, "latency.table_us": times}
+        | _some(rng, 0.4, {"latency.table_scale": 1.5, "latency.max_cudagraph_capture_size": rng.choice((1, 8, 512))})
+        | _some(rng, 0.4, {"latency.b4_us_per_prefill_pair": 0.003, "latency.b5_us_per_prefill_step": 40.0})
+        | _some(rng, 0.1, {"latency.source": "linear"})
+        | (window if rng.random() < 0.4 else {})
+    )
+
+
+def _groups_and_drafts(rng: random.Random, spec: Spec) -> Spec:
+    """Several KV cache groups, a window, or speculative decoding; what they refuse is taken back."""
+    size = spec["engine.block_size"]
+    spec = spec | {"engine.preemption_mode": "recompute", "engine.slot_preempt_preflight": True}
+    spec.pop("latency.b6_us_per_window_token", None)
+    spec.pop("latency.window_tokens", None)
+    if rng.random() < 0.7:
+        window, chunk = rng.choice((1, 2, size, size + 1, 3 * size, 5000)), size * rng.choice((1, 2, 5))
+        kinds = ("full", f"sliding:{window}", f"sliding:{window}*2", f"chunked:{chunk}", "mamba", "mamba-checkpoint")
+        groups = [rng.choice(kinds) for _ in range(rng.randint(1, 3))]
+        spec |= {"engine.kv_cache_groups": groups}
+        spec |= _some(rng, 0.6, {"engine.prefix_cache_retention_interval": rng.choice((0, size, 4 * size))})
+        spec |= _some(rng, 0.1, {"engine.disable_hybrid_kv_cache_manager": True})
+    if rng.random() < 0.6:
+        k = rng.randint(1, 4)
+        spec |= {
+            "spec.method": rng.choice(("ngram", "draft_model", "eagle", "eagle3", "mtp")),
+            "spec.num_speculative_tokens": k,
+            "spec.seed": rng.randrange(9),
+            "spec.num_drafts": "fixed" if spec["engine.name"].endswith("-async") else rng.choice(("fixed", "hashed")),
+            "spec.lookahead_hashes": rng.random() < 0.7 or "chunked" in str(spec.get("engine.kv_cache_groups")),
+        }
+        shares = {"spec.acceptance": [rng.choice((0.0, 0.5, 1.0)) for _ in range(k)]}
+        spec |= rng.choice(({}, shares, {"spec.mean_acceptance_length": 1 + 0.6 * k}))
+        spec |= _some(rng, 0.3, {"spec.draft_us": 7.5, "spec.draft_us_per_token": 0.5})
+        if spec.get("engine.long_prefill_token_threshold", 0) <= k:
+            spec.pop("engine.long_prefill_token_threshold", None)
+    return spec
 
 
 def _blis(rng: random.Random, tokens: int) -> Spec:
