@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference_fleet import blis_cluster, vllm_pd
+from tests.reference_blis import Request, Simulator
+from tests.reference_blis.metrics import aggregate
+from tests.reference_fleet import blis, vllm_pd
 from tests.reference_fleet.cache_aware import CacheAware
 from tests.reference_fleet.kv_router import KvRouter
 from tests.reference_fleet.vllm_dp import VllmDataParallel
 
 GOLDEN = Path(__file__).parent / "golden" / "fleet"
-NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12, "blis-cluster": 34, "vllm-pd": 25}
+NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12, "blis-cluster": 45, "vllm-pd": 25}
 OWNERS = {"sglang-router 0.3.2": "first", "vllm-router 0.1.17": "least_loaded"}
 
 
@@ -123,8 +125,13 @@ QUICK = (
     "k7_",
     "k8_",
     "k9_",
+    "k10_",
+    "k11_",
+    "k12_",
+    "k13_",
     "k14_",
     "k15_",
+    "k16_",
 )
 """Every policy, scorer and age; the others are seconds more of plain Python."""
 
@@ -168,12 +175,12 @@ def first_cluster_difference(case, cluster):
 )
 def test_blis_cluster(path):
     case = load(path)
-    assert first_cluster_difference(case, blis_cluster.simulate_case(case)) is None
+    assert first_cluster_difference(case, blis.simulate_case(case)) is None
 
 
 def test_a_difference_of_a_cluster_is_noticed():
     case = load(GOLDEN / "blis-cluster" / "k15_weights__active_loadaware_running.json.gz")
-    cluster = blis_cluster.simulate_case(case)
+    cluster = blis.simulate_case(case)
     case["per_instance"][-1]["total_output_tokens"] += 1
     assert first_cluster_difference(case, cluster).startswith("total_output_tokens")
     case["requests_out"]["ttft_us"][-1] += 1
@@ -182,6 +189,32 @@ def test_a_difference_of_a_cluster_is_noticed():
     assert first_cluster_difference(case, cluster).startswith("decision 79")
     case["decisions"].pop()
     assert first_cluster_difference(case, cluster).startswith("79 decisions")
+
+
+def engine_rows(requests):
+    return [(r.status, r.reported_ttft_us, r.reported_e2e_us, r.scheduling_delay_us) for r in requests]
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "least-loaded", "weighted"])
+@pytest.mark.parametrize("name", ["k3_burst_pairs__n4_loadbalance_seqs16", "k8_edge__n2_least_latency500us"])
+def test_a_fleet_of_one_is_a_single_engine(name, policy):
+    case = load(GOLDEN / "blis-cluster" / f"{name}.json.gz")
+    fleet_of_one = {"instances": 1, "routing_policy": policy, "routing_latency_us": 0, "admission_latency_us": 0}
+    case["config"] |= fleet_of_one
+    cluster = blis.simulate_case(case)
+    requests = [Request(i, *row) for i, row in enumerate(case["requests"])]
+    single = Simulator(cluster.engine, requests).run()
+    assert engine_rows(cluster.requests) == engine_rows(requests)
+    assert cluster.aggregate() == aggregate(single)
+
+
+def test_round_robin_is_the_union_of_single_engines():
+    case = load(GOLDEN / "blis-cluster" / "k1_poisson40__n2_rr.json.gz")
+    cluster = blis.simulate_case(case)
+    requests = [Request(i, *row) for i, row in enumerate(case["requests"])]
+    for first in (0, 1):
+        Simulator(cluster.engine, requests[first::2]).run()
+    assert engine_rows(cluster.requests) == engine_rows(requests)
 
 
 def first_pd_difference(case, pair):

@@ -21,7 +21,7 @@ def aggregate(simulator):
     finished = [r for r in requests if r.status == "finished"]
     ttfts = [r.reported_ttft_us for r in requests if r.reported_ttft_us]
     delays = [r.scheduling_delay_us for r in requests if r.scheduling_delay_us is not None]
-    e2es = [r.reported_e2e_us for r in finished]
+    e2es = [r.reported_e2e_us for r in requests if r.reported_e2e_us]
     gaps = [gap for r in finished for gap in r.itls_us]
     duration_s = simulator.clock_us / 1e6
     values = {
@@ -36,7 +36,7 @@ def aggregate(simulator):
         "tokens_per_sec": simulator.total_output_tokens / duration_s if finished else 0,
         "preemption_count": simulator.preemptions,
         "cache_hit_rate": simulator.cache.hit_rate(),
-        "dropped_unservable": sum(r.status == "unservable" for r in requests),
+        "dropped_unservable": sum(r.status in ("unservable", "dropped") for r in requests),
         "length_capped_requests": 0,  # a request that could reach the cap is never admitted
         "timed_out_requests": sum(r.status == "timed_out" for r in requests),
         "kv_allocation_failures": simulator.allocation_failures,

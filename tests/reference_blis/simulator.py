@@ -255,9 +255,7 @@ class Simulator:
         admitted = 0
         while len(self.running) < self.config.max_num_seqs and self.waiting and self.budget > 0:
             request = self.waiting[0]
-            cached = self.cache.cached_prefix(request)
-            start = len(cached) * self.config.block_size
-            n = self.chunk(request.prompt_tokens - start, self.budget)
+            start, n, cached = self.admission(request)
             if not self.cache.allocate(request, start, start + n, cached):
                 break
             self.waiting.pop(0)
@@ -267,6 +265,12 @@ class Simulator:
             request.computed = start + n
             admitted += 1
         return admitted
+
+    def admission(self, request):
+        """Where an admitted request starts, how many tokens it gets, and the cached blocks before them."""
+        cached = self.cache.cached_prefix(request)
+        start = len(cached) * self.config.block_size
+        return start, self.chunk(request.prompt_tokens - start, self.budget), cached
 
     def admit(self, request, hit_tokens):
         request.status = "running"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from tests.reference_blis.metrics import aggregate
-from tests.reference_blis.requests import Config, Request
+from tests.reference_blis.requests import Config
 from tests.reference_blis.simulator import ARRIVAL, Simulator
 from tests.reference_fleet.blis_router import Router
 
@@ -63,10 +63,13 @@ class Replica(Simulator):
         self.schedule(now, ARRIVAL, request)
 
     def handle_next(self):
+        """Returns the requests that the engine is done with."""
         now, kind, _, request = heapq.heappop(self.events)
         if not self.is_void(kind, request):
             self.handle(now, kind, request)
-        self.in_flight = {r for r in self.in_flight if r.status not in ("finished", "timed_out", "unservable")}
+        done = {r for r in self.in_flight if r.status in ("finished", "timed_out", "unservable")}
+        self.in_flight -= done
+        return done
 
     def read(self, now):
         blocks = self.config.total_kv_blocks
@@ -123,6 +126,8 @@ class Decision:
 
 
 class Cluster:
+    replica_class = Replica
+
     def __init__(self, config, latency, requests, ties=None):
         """`config` has BLIS's flags by their names in a recorded case; `ties` as in `Router`."""
         self.config = SimpleNamespace(**config)
@@ -131,7 +136,7 @@ class Cluster:
         )
         self.engine = engine
         self.requests = requests
-        self.replicas = [Replica(number, engine) for number in range(config["instances"])]
+        self.replicas = [self.replica_class(number, engine) for number in range(config["instances"])]
         self.router = Router(config["routing_policy"], config["routing_scorers"], engine.block_size, ties)
         if config["admission_policy"] == "token-bucket":
             self.admission = TokenBucket(config["token_bucket_capacity"], config["token_bucket_refill_rate"])
@@ -150,15 +155,21 @@ class Cluster:
     def run(self):
         for request in sorted(self.requests, key=lambda r: r.arrival_us):  # stable: ties in trace order
             self.schedule(request.arrival_us, ARRIVES, request)
-        handlers = {ARRIVES: self.arrive, ADMISSION: self.admit, ROUTING: self.route}
         horizon = math.inf if self.engine.horizon_us is None else self.engine.horizon_us
         while (queue := self.next_queue()) is not None and queue.events[0][0] <= horizon:
             if queue is not self:
-                queue.handle_next()
+                done = queue.handle_next()
+                self.note_done(queue.clock_us, done)
                 continue
             now, kind, _, request = heapq.heappop(self.events)
-            handlers[kind](now, request)
+            self.handlers()[kind](now, request)
         return self
+
+    def handlers(self):
+        return {ARRIVES: self.arrive, ADMISSION: self.admit, ROUTING: self.route}
+
+    def note_done(self, now, requests):
+        """An engine is done with some requests."""
 
     def next_queue(self):
         """Whose event is next: the cluster's own, or a replica's."""
@@ -187,15 +198,18 @@ class Cluster:
 
     def route(self, now, request):
         self.look(now)
-        replica = self.decide("route", now, request, self.replicas)
+        replica, seen = self.choose(request, self.replicas)
+        self.note("route", request, now, replica, seen)
         replica.send(now, request)
 
-    def decide(self, kind, now, request, candidates):
+    def choose(self, request, candidates):
+        """The replica, and what was seen of each before the choice."""
         seen = [[r.seen.waiting, r.seen.running, r.seen.kv_use, r.num_in_flight] for r in candidates]
-        chosen = self.router.choose(request, candidates)
-        self.decisions.append(Decision(kind, request.id, now, chosen.number, seen))
-        self.replica_of[request] = chosen.number
-        return chosen
+        return self.router.choose(request, candidates), seen
+
+    def note(self, kind, request, now, replica, seen):
+        self.decisions.append(Decision(kind, request.id, now, replica.number, seen))
+        self.replica_of[request] = replica.number
 
     # --- what is reported -----------------------------------------------------------------------------------------
 
@@ -209,7 +223,7 @@ class Cluster:
         rates = [replica.cache.hit_rate() for replica in replicas]
         return aggregate(
             SimpleNamespace(
-                requests=[request for replica in replicas for request in replica.requests],
+                requests=self.requests,
                 waiting=[request for replica in replicas for request in replica.waiting],
                 running=[request for replica in replicas for request in replica.running],
                 clock_us=max(replica.clock_us for replica in replicas),
@@ -224,9 +238,3 @@ class Cluster:
 
     def per_instance(self):
         return [aggregate(replica) for replica in self.replicas]
-
-
-def simulate_case(case):
-    """Run a recorded case."""
-    requests = [Request(i, *row) for i, row in enumerate(case["requests"])]
-    return Cluster(case["config"], case["latency"], requests, case.get("ties")).run()
