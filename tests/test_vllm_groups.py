@@ -121,3 +121,31 @@ def test_a_difference_is_noticed() -> None:
         if min(noticed.values()):
             return
     raise AssertionError(f"no case tells: {noticed}")
+
+
+UNUSED_PREFIX = """
+from fastsim.config.spec import spec_from_mapping
+from fastsim.simulation import simulate
+
+chat = {"prompt": {"dist": "constant", "mean": 18}, "sessions": {"turns": 5, "gap_s": 0.0}}
+config = spec_from_mapping({
+    "engine": {"num_gpu_blocks": 17, "block_size": 1, "max_model_len": 17},
+    "spec.method": "mtp",
+    "workload": {
+        "num_requests": 3,
+        "seed": 1,
+        "arrival": {"kind": "poisson", "rate_per_s": 500.0},
+        "output": {"dist": "constant", "mean": 3},
+        "classes": {"chat": chat, "batch": {"prompt": {"dist": "constant", "mean": 40}}},
+    },
+}).base
+result = simulate(config)
+assert (result.workload.group_start_tokens > result.workload.group_end_tokens).any()
+print(result.totals["steps"])
+"""
+
+
+def test_a_prefix_group_that_nobody_uses_takes_no_room_from_others() -> None:
+    """Such a group may end before it starts; uncompiled code raises where an index is out of bounds."""
+    done = run_elsewhere(UNUSED_PREFIX, NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 0, done.stderr[-2000:]

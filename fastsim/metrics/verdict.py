@@ -158,7 +158,8 @@ def _thrash(totals, params, floats, ints):
     )
     moved_blocks = totals["swapped_out_blocks"] + totals["swapped_in_blocks"]
     floats["recomputed_time_share"] = ratio(again_us, busy_us)
-    floats["swapped_time_share"] = ratio(params["swap_us_per_block"] * moved_blocks, busy_us)
+    moved_us = params["swap_us_per_block"] * moved_blocks
+    floats["swapped_time_share"] = ratio(moved_us, max(busy_us, moved_us))  # a step that only moves blocks is not busy
     lost_share = floats["recomputed_time_share"] + floats["swapped_time_share"]
     ints["thrash"] = lost_share > params["thrash_threshold"]
 

@@ -86,7 +86,10 @@ def new_memory(records: GroupRecords, workload: Workload) -> Memory:
 
 
 def _keys(records: GroupRecords, c: int, workload: Workload) -> int:
-    """Contents that blocks can have in configuration `c`: a request's own, and those of shared prefixes."""
+    """Contents that blocks can have in configuration `c`: a request's own, and those of shared prefixes.
+
+    A prefix group that nobody uses may end before it starts: it has none.
+    """
     record = records.engine[c]
     lengths = workload.prompt_tokens.astype(np.int64) + workload.output_tokens
     lengths = np.minimum(lengths, int(record["max_model_len"]))
@@ -94,5 +97,5 @@ def _keys(records: GroupRecords, c: int, workload: Workload) -> int:
     keys = 0
     for g in range(record["first_group"], record["first_group"] + record["num_groups"]):
         b = int(records.groups.block_size[g])
-        keys += int((-(-lengths // b)).sum()) + int((ends // b - starts // b + 2).sum())
+        keys += int((-(-lengths // b)).sum()) + int(np.maximum(ends // b - starts // b + 2, 0).sum())
     return keys
