@@ -7,6 +7,7 @@ from sweeps.answers.caching import answer_mooncake
 from sweeps.answers.collapse import answer_discussion, answer_remedies, answer_where
 from sweeps.answers.common import Section, Setup
 from sweeps.answers.engines import answer_async, answer_blis_vs_vllm, answer_livelock
+from sweeps.answers.million import answer_million
 from sweeps.answers.preemption import answer_salvage, answer_swap, answer_victims
 from sweeps.answers.sglang import answer_sglang
 from sweeps.answers.urgency import answer_priority
@@ -28,5 +29,6 @@ QUESTIONS: dict[str, Callable[[Setup], Section]] = {
     "sglang": answer_sglang,
     "livelock": answer_livelock,
     "mooncake": answer_mooncake,
+    "million": answer_million,
 }
 """By the name of the spec, in the order of the README."""
