@@ -212,13 +212,13 @@ def recomputation_us(b1_us, elapsed_us, prefill_tokens, decode_tokens, recompute
 
     By the step-time equation: a prefill token computed again costs b1. A discarded output token that is decoded again
     costs what a decode token costs here: all time that is not prefill, fixed costs of the steps included, shared evenly
-    among the decode tokens.
+    among the decode tokens. It is at most all of the time: b1 may stand for a table, which smaller steps beat.
     """
     decoded_again = min(discarded_tokens, recomputed_tokens, decode_tokens)
     again_us = b1_us * (recomputed_tokens - decoded_again)
     if decoded_again > 0:
         again_us += max(elapsed_us - b1_us * prefill_tokens, 0.0) * decoded_again / decode_tokens
-    return again_us
+    return min(again_us, float(elapsed_us))
 
 
 @helper

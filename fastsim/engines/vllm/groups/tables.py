@@ -270,6 +270,8 @@ def _keep_checkpoints(s, i, end):
         position = position_of(s, g, end)
         q = position // s.grp.block_size[g] - 1
         block = s.tab.entries[row * s.cfg["row_width"] + s.grp.offset[g] + q]
+        if block == NONE:  # drafts span the boundary, and the table was long enough without a block for it
+            continue
         blocks = s.cfg["retention"] // s.grp.block_size[g]
         keeps = (
             s.cfg["retention"] == DENSE
