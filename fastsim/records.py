@@ -1,7 +1,7 @@
 """Configurations as engines read them: from a grid's columns, from some of its indices, or from configurations."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from fastsim.config import Config
 from fastsim.engines import FOLDERS, engine_of
 from fastsim.engines.contract import runtime_of
 from fastsim.engines.encode import Take, take_of
-from fastsim.metrics.params import params_records
+from fastsim.metrics.params import ClassBounds, class_slos, params_records
 
 Places = npt.NDArray[np.intp]
 
@@ -28,11 +28,13 @@ class Share(NamedTuple):
 class Records:
     """Configurations as kernels read them.
 
-    `params` (PARAMS_DTYPE, shape (count,)) is what metrics know of each; `shares` has one entry for each engine.
+    `params` (PARAMS_DTYPE, shape (count,)) is what metrics know of each; `shares` has one entry for each engine;
+    `class_slos` are the bounds of classes of requests by name (`fastsim.metrics.params.class_slos`).
     """
 
     params: npt.NDArray[np.void]
     shares: tuple[Share, ...]
+    class_slos: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.params)
@@ -50,7 +52,13 @@ class Records:
             mine = (share.places >= start) & (share.places < stop)
             if mine.any():
                 shares.append(Share(share.engine, share.places[mine] - start, share.records[mine]))
-        return Records(self.params[start:stop], tuple(shares))
+        slos = {name: each[start:stop] for name, each in self.class_slos.items()}
+        return Records(self.params[start:stop], tuple(shares), slos)
+
+    def bounds(self, class_names: Sequence[str]) -> ClassBounds:
+        """What the classes of a workload must meet; a class that no configuration knows has no bound of its own."""
+        none = np.full((len(self), 3), np.nan)
+        return ClassBounds(np.stack([self.class_slos.get(name, none) for name in class_names], axis=1))
 
 
 def engine_records(grid: Any, start: int, stop: int) -> Records:
@@ -69,12 +77,13 @@ def records_at(grid: Any, indices: npt.NDArray[np.int64]) -> Records:
 
         return take
 
-    return _records(take_at, len(indices))
+    return _records(take_at, len(indices), grid.class_names)
 
 
 def records_of(configs: Sequence[Config]) -> Records:
     """Records of configurations, in their order."""
-    return _records(lambda places: take_of([configs[place] for place in places]), len(configs))
+    names = sorted({name for config in configs for name in config.workload.classes.names})
+    return _records(lambda places: take_of([configs[place] for place in places]), len(configs), names)
 
 
 def record_of(config: Config) -> Records:
@@ -86,8 +95,8 @@ def _folder_number(name: str) -> int:
     return FOLDERS.index(engine_of(name).folder)
 
 
-def _records(take_at: Callable[[Places], Take], count: int) -> Records:
-    """`take_at(places)` gives the values of keys for some of `count` configurations."""
+def _records(take_at: Callable[[Places], Take], count: int, class_names: Sequence[str]) -> Records:
+    """`take_at(places)` gives the values of keys for some of `count` configurations with these classes."""
     everything = np.arange(count)
     take = take_at(everything)
     numbers = take("engine.name", _folder_number)
@@ -101,4 +110,4 @@ def _records(take_at: Callable[[Places], Take], count: int) -> Records:
         records = runtime_of(FOLDERS[number]).config_records(theirs, len(places), mine)
         params[places] = mine
         shares.append(Share(FOLDERS[number], places, records))
-    return Records(params, tuple(shares))
+    return Records(params, tuple(shares), class_slos(take, class_names))

@@ -14,7 +14,7 @@ from fastsim.engines import folders_of
 from fastsim.engines.contract import Rows as Rows
 from fastsim.engines.contract import runtime_of
 from fastsim.engines.outputs import RequestLog, Status
-from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS, named_values
+from fastsim.metrics import INT_COLUMNS, float_columns, named_values
 from fastsim.records import Records as Records
 from fastsim.records import engine_records as engine_records
 from fastsim.records import record_of as record_of
@@ -75,14 +75,17 @@ class Result:
 
 def simulate_chunk(workload: Workload, records: Records, *, fast_forward: bool = True) -> Rows:
     """Rows of many configurations over one workload, in the order of `records`."""
+    bounds = records.bounds(workload.class_names) if workload.class_names else None
     if len(records.shares) == 1:
         (share,) = records.shares
-        return runtime_of(share.engine).rows(workload, share.records, records.params, fast_forward=fast_forward)
+        return runtime_of(share.engine).rows(workload, share.records, records.params, bounds, fast_forward=fast_forward)
     count = len(records)
-    rows = Rows(np.empty((count, len(FLOAT_COLUMNS))), np.empty((count, len(INT_COLUMNS)), np.int64))
+    columns = float_columns(workload.class_names)
+    rows = Rows(np.empty((count, len(columns))), np.empty((count, len(INT_COLUMNS)), np.int64))
     for share in records.shares:
         params = records.params[share.places]
-        found = runtime_of(share.engine).rows(workload, share.records, params, fast_forward=fast_forward)
+        mine = None if bounds is None else bounds.at(share.places)
+        found = runtime_of(share.engine).rows(workload, share.records, params, mine, fast_forward=fast_forward)
         rows.floats[share.places], rows.ints[share.places] = found.floats, found.ints
     return rows
 
@@ -152,12 +155,18 @@ def simulate(
     records = record_of(config)
     (share,) = records.shares
     run = runtime_of(share.engine).run(
-        offered, share.records, records.params, fast_forward=fast_forward, record_steps=record_steps, repeat=repeat
+        offered,
+        share.records,
+        records.params,
+        records.bounds(offered.class_names) if offered.class_names else None,
+        fast_forward=fast_forward,
+        record_steps=record_steps,
+        repeat=repeat,
     )
     return Result(
         config=resolved(config),
         workload=offered,
-        metrics=named_values(run.rows.floats[0], run.rows.ints[0]) | dict(run.own),
+        metrics=named_values(run.rows.floats[0], run.rows.ints[0], offered.class_names) | dict(run.own),
         requests=run.log,
         totals={name: int(run.totals[name][0]) for name in run.totals.dtype.names or ()},
         steps=run.steps,

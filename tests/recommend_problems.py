@@ -8,9 +8,10 @@ from fastsim.analysis.compare.bootstrap import mean_intervals
 from fastsim.analysis.evaluate.evaluate import Evaluator
 from fastsim.analysis.recommend.choice import choose
 from fastsim.analysis.recommend.rate import max_rate_of
-from fastsim.analysis.recommend.slo import Outlook, slo_terms
+from fastsim.analysis.recommend.slo import Outlook
 from fastsim.analysis.recommend.space import SEQS, TOKENS, Space, space_of
 from fastsim.analysis.recommend.trials import FRESH, Traffic, Trials
+from fastsim.analysis.terms import slo_terms
 from fastsim.config import spec_from_mapping
 
 AXES = {

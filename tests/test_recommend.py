@@ -18,9 +18,10 @@ from fastsim.analysis.recommend.flags import deployment_flags, serve_flags
 from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.analysis.recommend.rate import crossing_interval, min_replicas
 from fastsim.analysis.recommend.search import Search
-from fastsim.analysis.recommend.slo import WORST_MARGIN, Outlook, margins, slo_terms
+from fastsim.analysis.recommend.slo import WORST_MARGIN, Outlook, margins
 from fastsim.analysis.recommend.space import DEFAULTS, SEQS, TOKENS, space_of
 from fastsim.analysis.recommend.trials import Traffic, Trials
+from fastsim.analysis.terms import slo_terms
 from fastsim.cli.recommend_text import recommendation_text
 from fastsim.config import load_spec, spec_from_mapping
 from fastsim.config.derived import with_values

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError
-from fastsim.metrics import by_name
+from fastsim.metrics import by_name, columns_with
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +27,7 @@ KEYS = ("question", "where", "best", "for_each", "show")
 SEED = "workload.seed"
 ROWS = "n|rows"
 """The column of a summary that counts its rows."""
-_CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>)\s*(\S.*?)\s*")
+_CONDITION = re.compile(r"\s*([\w.]+(?:\[\w+\])?)\s*(<=|>=|==|!=|<|>)\s*(\S.*?)\s*")
 _BEST = re.compile(r"\s*(least|most)\s+(\S+)\s*")
 
 
@@ -136,8 +136,21 @@ class Answer:
         )
 
 
-def answer_from(table: Any, source: str, axes: Sequence[str], pinned: Container[str] = ()) -> Answer:
-    """Validate an `[answer]` table. `pinned` keys were axes before a setting gave them one value: they are left out.
+def answer_from(
+    table: Any, source: str, axes: Sequence[str], pinned: Container[str] = (), class_names: Sequence[str] = ()
+) -> Answer:
+    """Validate an `[answer]` table.
+
+    Parameters
+    ----------
+    table, source
+        What the spec says, and its name.
+    axes
+        Of the grid.
+    pinned
+        Keys that were axes before a setting gave them one value: they are left out.
+    class_names
+        Of the classes of requests, whose columns can be named (`ttft_p99_ms[chat]`).
 
     Raises
     ------
@@ -152,7 +165,7 @@ def answer_from(table: Any, source: str, axes: Sequence[str], pinned: Container[
     question = table.get("question", "")
     if not isinstance(question, str):
         raise InputError(f"{source}: answer.question = {question!r}, but text was expected")
-    metrics = list(by_name())
+    metrics = [column.name for column in columns_with(tuple(class_names))]
     for_each = [name for name in _texts(table, "for_each", source) if name not in pinned]
     for name in for_each:
         _known(name, "for_each", source, axes, "an axis of this spec")

@@ -33,10 +33,11 @@ def more_seeds(seeds: int, gives: str) -> str:
 
 def column_label(name: str) -> str:
     """A result column in words with its unit: `TTFT p99, ms`."""
-    from fastsim.metrics import by_name  # it loads NumPy, which `fastsim --help` does without
+    from fastsim.metrics.names import by_name, split_class  # it loads NumPy, which `fastsim --help` does without
 
     column = by_name().get(name)
     unit = column.unit if column is not None else ""
+    name, of = split_class(name)
     stem = name.removesuffix(_UNITS.get(unit, ""))
     words = " ".join(_UPPER.get(word, word) for word in stem.split("_"))
     if unit == "req/s":
@@ -45,6 +46,7 @@ def column_label(name: str) -> str:
         unit = "tokens/s"
     elif unit in ("share", "count", "requests") or unit == words.split(" ")[-1]:
         unit = ""  # the name says it
+    words += f" of {of}" if of else ""
     return f"{words}, {unit}" if unit else words
 
 

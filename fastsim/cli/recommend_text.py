@@ -52,7 +52,7 @@ def _answer(found: "Recommendation") -> str:
         reached = f"is {number(float(value))} ms" if value == value else "falls among those that are never served"
         first = (
             f"No setting meets {slo}; nearest is {numbers}: {best.outlook.means['goodput_share']:.1%} of the requests "
-            f"are within it, {worst.name.upper()} p{worst.percentile} {reached}."
+            f"are within it, {worst.title} {reached}."
         )
     elif found.leave_alone:
         slo_met = f" and meets {slo}" if found.terms else ""
@@ -112,8 +112,9 @@ def _terms(found: "Recommendation") -> str:
     rows = []
     for k, (term, margin) in enumerate(zip(found.terms, outlook.margin_intervals, strict=True)):
         value = float(outlook.values_ms[:, k].mean())
-        name = f"{term.name.upper()} p{term.percentile}"
-        rows.append([name, value, term.bound_ms, _percent(margin.mean), _percent(margin.low), _percent(margin.high)])
+        rows.append(
+            [term.title, value, term.bound_ms, _percent(margin.mean), _percent(margin.low), _percent(margin.high)]
+        )
     if not rows:
         return ""
     return table(["SLO", "ms", "bound ms", "margin", "95 % from", "to"], rows)
@@ -216,11 +217,14 @@ def _rate(found: "Recommendation", price: float | None) -> str:
     if rate is None or not found.meets:
         return ""
     engine = rate.config.engine
+    worst = rate.outlook.worst_term
+    first = (
+        f"{worst.name.upper()}{f' of {worst.class_name}' if worst.class_name else ''} gives way first." if worst else ""
+    )
     text = (
         f"Highest rate: {number(rate.rate_per_s)} requests/s meets the SLO (95 % interval {number(rate.low_per_s)} to "
         f"{number(rate.high_per_s)}), with max_num_seqs {engine.max_num_seqs}, max_num_batched_tokens "
-        f"{engine.max_num_batched_tokens}; {rate.outlook.worst_term.name.upper() if rate.outlook.worst_term else ''} "
-        "gives way first."
+        f"{engine.max_num_batched_tokens}; {first}"
     )
     if rate.too_short:
         text += " The load is too short to tell: all its requests arrive while the first are served; offer more."

@@ -113,15 +113,17 @@ def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
     from fastsim.cli.outcome import answer_rows, extent, sentence
     from fastsim.config import load_spec
     from fastsim.metrics import by_name
+    from fastsim.metrics.names import classes_in
     from fastsim.store.scan import scan
 
     rows = scan(folder) if rows is None else rows
-    axes = [name for name in rows.collect_schema().names() if "." in name]
+    names = rows.collect_schema().names()
+    axes = [name for name in names if "." in name]
     path = folder / "spec.toml"
     asked = load_spec(path).answer if path.is_file() else None
     if asked is None:
         return Question()
-    answer = answer_from(asked, str(path), axes)
+    answer = answer_from(asked, str(path), axes, class_names=classes_in(names))
     summary = answer.summary(rows)
     title, table = answer_rows(answer, summary)
     said = sentence(answer, summary) if answer.settings else extent(answer, table)

@@ -122,7 +122,7 @@ def command(
     if workload.request_class is not None:
         from fastsim.cli.classes import classes_text
 
-        text += "\n\n" + classes_text(result)
+        text += "\n\n" + classes_text(result.metrics, workload.class_names)
     if beside is not None:
         from fastsim.cli.beside import beside_text
 

@@ -1,11 +1,14 @@
 """One run in words and tables: the verdict first, with the reason and the moment."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fastsim.analysis.terms import slo_terms
 from fastsim.cli.tables import number, table, wrapped
 from fastsim.metrics.columns import LATE_SHARE
 
 if TYPE_CHECKING:
+    from fastsim.analysis.terms import Term
     from fastsim.config import Config
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "queue_time": "queue time"}
@@ -15,10 +18,8 @@ def run_text(
     config: "Config", metrics: dict[str, Any], kernel_ms: float, seconds: float, cut: int = 0, unservable: str = ""
 ) -> str:
     """Everything `fastsim run` prints; `cut` outputs end at max_model_len; `unservable`: why some never run."""
-    given = {name: config.value(f"slo.{name}_ms") for name in ("ttft", "tpot", "e2e")}
-    bounds = {name: bound for name, bound in given.items() if bound is not None}
     lines = [
-        wrapped(f"{metrics['verdict']}: {reason(metrics, unservable, bounds)}"),
+        wrapped(f"{metrics['verdict']}: {reason(metrics, unservable, slo_terms(config))}"),
         *warnings(config, metrics, cut),
         "",
         _latencies(metrics),
@@ -29,8 +30,8 @@ def run_text(
     return "\n".join(lines)
 
 
-def reason(metrics: dict[str, Any], unservable: str = "", slo: dict[str, float] | None = None) -> str:
-    """Why the verdict is what it is: one clause with numbers. `slo`: bounds in milliseconds by latency."""
+def reason(metrics: dict[str, Any], unservable: str = "", slo: Sequence["Term"] = ()) -> str:
+    """Why the verdict is what it is: one clause with numbers. `slo`: what is demanded."""
     m = metrics
     if m["status"] == "max_steps":
         return f"the run was cut after {number(m['steps'])} steps (run.max_steps)"
@@ -51,7 +52,7 @@ def reason(metrics: dict[str, Any], unservable: str = "", slo: dict[str, float] 
         case "overloaded":
             return _why_overloaded(m)
         case "misses_slo":
-            return _why_missed(m, slo or {})
+            return _why_missed(m, slo)
         case "not_judged":
             return _WHY_NOT[m["not_judged"]].format(late=percent(m["late_share"]))
         case "drained":
@@ -111,14 +112,14 @@ def _why_overloaded(m: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _why_missed(m: dict[str, Any], slo: dict[str, float]) -> str:
+def _why_missed(m: dict[str, Any], slo: Sequence["Term"]) -> str:
     parts = []
-    for name, bound_ms in slo.items():
-        value_ms = m[f"{name}_p99_ms"]
-        if value_ms is None:
-            parts.append(f"{LATENCIES[name]} p99 is not reached by all (SLO {number(bound_ms)} ms)")
-        elif value_ms > bound_ms:
-            parts.append(f"{LATENCIES[name]} p99 is {number(value_ms)} ms (SLO {number(bound_ms)} ms)")
+    for term in slo:
+        value_ms = m[term.column]
+        if value_ms is None and m[term.censored]:
+            parts.append(f"{term.title} is not reached by all (SLO {number(term.bound_ms)} ms)")
+        elif value_ms is not None and value_ms > term.bound_ms:
+            parts.append(f"{term.title} is {number(value_ms)} ms (SLO {number(term.bound_ms)} ms)")
     return ", ".join(parts)
 
 

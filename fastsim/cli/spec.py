@@ -24,7 +24,7 @@ def read_grid(path: Path, sets: Sequence[str] = (), axes: Sequence[str] = ()) ->
     if spec.answer is None:
         return grid, None
     pinned = spec.layers[-1].settings if sets else {}
-    return grid, answer_from(spec.answer, str(path), [axis.name for axis in grid.axes], pinned)
+    return grid, answer_from(spec.answer, str(path), [axis.name for axis in grid.axes], pinned, grid.class_names)
 
 
 def read_base(path: Path | None, sets: Sequence[str] = ()) -> Config:

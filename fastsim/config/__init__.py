@@ -8,8 +8,9 @@ from fastsim.config.classes import ClassArrivalConfig, ClassConfig, ClassesConfi
 from fastsim.config.derived import resolved, with_values
 from fastsim.config.engine import EngineConfig, LatencyConfig
 from fastsim.config.keys import KEYS, Key, find_key
-from fastsim.config.models import Config, MetricsConfig, RunConfig, SloConfig
+from fastsim.config.models import Config, MetricsConfig, RunConfig
 from fastsim.config.rules import EFFECTS, RULES, Rule, check_rules
+from fastsim.config.slo import SloConfig
 from fastsim.config.spec import Layer, Spec, load_config, load_spec, spec_from_mapping
 from fastsim.config.workload import WorkloadConfig
 from fastsim.config.workload_parts import (

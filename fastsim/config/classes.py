@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
+from fastsim.config.slo import SloConfig
 from fastsim.config.workload_parts import ArrivalShape, TrafficConfig
 from fastsim.model import Model, Pause, type_integer
 
@@ -29,6 +30,7 @@ class ClassConfig(TrafficConfig):
     start_s: Pause = 0.0
     """When its traffic begins."""
     arrival: ClassArrivalConfig = ClassArrivalConfig()
+    slo: SloConfig = SloConfig()
 
 
 class ClassesConfig(Model):

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from fastsim.config.classes import part_of
 from fastsim.config.engine import EngineConfig, LatencyConfig
+from fastsim.config.slo import SloConfig
 from fastsim.config.speculation import SpecConfig
 from fastsim.config.workload import WorkloadConfig
 from fastsim.model import Duration, Model, Pause, type_integer
@@ -30,17 +31,6 @@ class MetricsConfig(Model):
 
     warmup_s: Pause = 0.0
     """Requests that arrive before this time are left out of latency metrics."""
-
-
-class SloConfig(Model):
-    """What a request must meet to count as good; none: no demand."""
-
-    ttft_ms: Duration | None = None
-    """Time to first token."""
-    tpot_ms: Duration | None = None
-    """Time per output token after the first."""
-    e2e_ms: Duration | None = None
-    """From arrival to last token."""
 
 
 class Config(Model):

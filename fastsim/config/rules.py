@@ -238,20 +238,20 @@ def start_fault(value_of: Callable[[str], Any]) -> str | None:
     return next((fault for fault in faults if fault), None)
 
 
-def rules_of_classes(names: Sequence[str]) -> list[Rule]:
-    """The rules of classes of requests with these names."""
-    return class_rules(names, WORKLOAD_RULES)
+def rules_with_classes(names: Sequence[str], rules: Sequence[Rule] = RULES) -> list[Rule]:
+    """The rules of a configuration with classes of requests of these names."""
+    return class_rules(names, rules, WORKLOAD_RULES)
 
 
 def check_rules(config: Config, source: str = "configuration", rules: Sequence[Rule] = RULES) -> None:
-    """Refuse a configuration whose keys contradict each other; rules of the classes that it has come on top.
+    """Refuse a configuration whose keys contradict each other; rules of the classes that it has are among them.
 
     Raises
     ------
     InputError
         The first rule that does not hold, as a sentence; with all rules, also what a server refuses at its start.
     """
-    for rule in (*rules, *rules_of_classes(config.workload.classes.names)):
+    for rule in rules_with_classes(config.workload.classes.names, rules):
         if fault := rule.fault([config.value(key) for key in rule.keys]):
             raise InputError(f"{source}: {fault}")
     if rules is RULES and (fault := start_fault(config.value)):

@@ -14,13 +14,32 @@ PREFIX_TREES = "prefixes that extend one another, as conversations do"
 MODULATED = ("poisson", "gamma", "constant")
 
 
-def class_rules(names: Sequence[str], workload_rules: Iterable[Rule]) -> list[Rule]:
-    """Rules of a configuration with these classes: those of a workload, said of each class, and a class's own."""
+_KNOWN = frozenset(f"workload.{key}" for key in CLASS_KEYS)
+INHERITED = {"prompt": "prompt.dist", "output": "output.dist", "max_tokens": "max_tokens.dist"}
+"""Tables that a class takes from the workload where it leaves this key of its own open."""
+
+
+def class_rules(names: Sequence[str], rules: Iterable[Rule], workload_rules: Sequence[Rule]) -> list[Rule]:
+    """Rules of a configuration with these classes.
+
+    Parameters
+    ----------
+    names
+        Of the classes; none: `rules` as they are.
+    rules
+        Those of a configuration without classes. What an engine demands of a table that classes have too is demanded
+        of what each class has.
+    workload_rules
+        Those of them that are a workload's own: they are said of each class as well.
+    """
     if not names:
-        return []
-    known = {f"workload.{key}" for key in CLASS_KEYS}
-    common = [rule for rule in workload_rules if known.issuperset(rule.keys)]
-    out = list(_TOP)
+        return list(rules)
+    out: list[Rule] = []
+    for rule in rules:
+        own = rule not in workload_rules and any(_inherited(key) for key in rule.keys)
+        out += [_of_class(rule, f"{CLASSES}.{name}.") for name in names] if own else [rule]
+    common = [rule for rule in workload_rules if _KNOWN.issuperset(rule.keys)]
+    out += _TOP
     for name in names:
         here = f"{CLASSES}.{name}."
         out += [
@@ -33,6 +52,32 @@ def class_rules(names: Sequence[str], workload_rules: Iterable[Rule]) -> list[Ru
         ]
         out += _own(here)
     return out
+
+
+def _inherited(key: str) -> str | None:
+    """The table of a key of the workload that a class takes from it where it says nothing."""
+    table = key.removeprefix("workload.").partition(".")[0]
+    return table if key.startswith("workload.") and table in INHERITED else None
+
+
+def _of_class(rule: Rule, here: str) -> Rule:
+    """A rule about the workload's tables, said of what a class has: its own, or the workload's."""
+    inherited = [table for key in rule.keys if (table := _inherited(key)) is not None]
+    deciding = [f"{here}{INHERITED[table]}" for table in inherited]
+    places = [k for k, key in enumerate(rule.keys) if _inherited(key) is not None]
+    own = [here + rule.keys[k].removeprefix("workload.") for k in places]
+    count = len(rule.keys)
+
+    def check(*values: Any) -> bool:
+        seen, dists, of_class = list(values[:count]), values[count : count + len(places)], values[count + len(places) :]
+        for place, dist, value in zip(places, dists, of_class, strict=True):
+            seen[place] = value if dist is not None else seen[place]
+        return rule.check(*seen)
+
+    sentence = rule.sentence
+    for k, name in zip(places, own, strict=True):
+        sentence = sentence.replace(rule.keys[k], name)
+    return Rule((*rule.keys, *deciding, *own), check, sentence)
 
 
 def _absent(key: str, none: Any) -> Rule:

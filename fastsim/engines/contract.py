@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from statistics import median
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,12 @@ from fastsim.engines import runtime_module, supporting
 from fastsim.engines.encode import Take, take_of
 from fastsim.engines.outputs import RequestLog
 from fastsim.errors import InputError
-from fastsim.metrics.columns import FLOAT_COLUMNS, INT_COLUMNS, new_rows
-from fastsim.metrics.params import params_records
+from fastsim.metrics.columns import CLASS_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, new_rows
+from fastsim.metrics.params import ClassBounds, params_records
 from fastsim.workload import Workload
+
+if TYPE_CHECKING:
+    from fastsim.metrics.by_class import ClassSummary
 
 NO_MODEL_LEN = 2**31 - 1
 """Stands for "no limit to a request's length" in what metrics know of a configuration."""
@@ -36,8 +39,8 @@ Records = npt.NDArray[np.void]
 class Rows:
     """Result rows.
 
-    `floats` is float64 of shape (count, len(FLOAT_COLUMNS)), NaN standing for null, `ints` int64 of shape
-    (count, len(INT_COLUMNS)), -1 standing for null, both in the order of the column names in `fastsim.metrics`.
+    `floats` is float64 of shape (count, len(float_columns(classes of the workload))), NaN standing for null, `ints`
+    int64 of shape (count, len(INT_COLUMNS)), -1 standing for null, in the order of the names in `fastsim.metrics`.
     """
 
     floats: npt.NDArray[np.float64]
@@ -119,8 +122,18 @@ class Runtime(ABC):
         """
 
     @abstractmethod
-    def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+    def rows(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        bounds: ClassBounds | None = None,
+        *,
+        fast_forward: bool = True,
+    ) -> Rows:
         """Rows of many configurations over one workload, in the order of `records`.
+
+        `bounds` are what the workload's classes must meet; None: classes are not told apart, and have no columns.
 
         Raises
         ------
@@ -134,6 +147,7 @@ class Runtime(ABC):
         workload: Workload,
         records: Records,
         params: Records,
+        bounds: ClassBounds | None = None,
         *,
         fast_forward: bool = True,
         record_steps: bool = False,
@@ -183,19 +197,33 @@ class BatchRuntime(Runtime):
     def correct_rows(self, records: Records, floats: Records, ints: Records) -> None:
         """Change rows (records by column name) where what all engines share is not true of this one."""
 
-    def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+    def rows(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        bounds: ClassBounds | None = None,
+        *,
+        fast_forward: bool = True,
+    ) -> Rows:
         """Rows of many configurations over one workload, in the order of `records`."""
         floats, ints = new_rows(len(records))
+        classes = None if bounds is None else new_class_columns(len(records), workload)
         for batch in self.run_batches(workload, records, fast_forward=fast_forward):
-            floats[batch.places], ints[batch.places] = _summaries(batch, params[batch.places])
+            own = params[batch.places]
+            of_runs = _summaries(batch, own)
+            if bounds is not None and classes is not None:
+                classes[batch.places] = _class_columns(workload, batch, own, bounds.at(batch.places), *of_runs)
+            floats[batch.places], ints[batch.places] = of_runs
         self.correct_rows(records, floats, ints)
-        return plain_rows(floats, ints)
+        return plain_rows(floats, ints, classes)
 
     def run(
         self,
         workload: Workload,
         records: Records,
         params: Records,
+        bounds: ClassBounds | None = None,
         *,
         fast_forward: bool = True,
         record_steps: bool = False,
@@ -218,11 +246,12 @@ class BatchRuntime(Runtime):
             (batch,) = self.run_batches(workload, records, fast_forward=fast_forward)
             start_ns = perf_counter_ns()
             floats, ints = _summaries(batch, params)
+            classes = None if bounds is None else _class_columns(workload, batch, params, bounds, floats, ints)
             times.append((perf_counter_ns() - start_ns + batch.kernel_ns) / 1e6)
         self.correct_rows(records, floats, ints)
         log = batch.log if batch.order is None else _by_request(batch.log, batch.order)
         own = {name: values[0].item() for name, values in batch.own.items()}
-        return Run(log, batch.totals, plain_rows(floats, ints), median(times[1:]), own)
+        return Run(log, batch.totals, plain_rows(floats, ints, classes), median(times[1:]), own)
 
 
 @cache
@@ -232,13 +261,41 @@ def runtime_of(folder: str) -> Runtime:
     return runtime
 
 
-def plain_rows(floats: Records, ints: Records) -> Rows:
-    """Records of columns as two-dimensional arrays."""
+def plain_rows(floats: Records, ints: Records, classes: npt.NDArray[np.float64] | None = None) -> Rows:
+    """Records of columns as two-dimensional arrays; `classes` are the columns of the workload's classes."""
     count = len(floats)
+    plain = floats.view(np.float64).reshape(count, len(FLOAT_COLUMNS))
     return Rows(
-        floats.view(np.float64).reshape(count, len(FLOAT_COLUMNS)),
+        plain if classes is None else np.hstack([plain, classes]),
         ints.view(np.int64).reshape(count, len(INT_COLUMNS)),
     )
+
+
+def new_class_columns(count: int, workload: Workload) -> npt.NDArray[np.float64]:
+    """Room for the columns that the classes of a workload have in so many rows; null so far."""
+    return np.full((count, len(CLASS_COLUMNS) * len(workload.class_names)), np.nan)
+
+
+def class_summary(
+    workload: Workload,
+    prompt_tokens: npt.NDArray[Any],
+    output_tokens: npt.NDArray[Any],
+    order: npt.NDArray[np.int64] | None = None,
+) -> "ClassSummary":
+    """What takes runs over a workload with classes apart; the arguments are in the order of the log, as in `Batch`."""
+    from fastsim.metrics.by_class import ClassSummary  # compiled: only a workload with classes asks
+
+    assert workload.request_class is not None
+    of = workload.request_class if order is None else workload.request_class[order]
+    return ClassSummary(of, len(workload.class_names), prompt_tokens, output_tokens)
+
+
+def _class_columns(
+    workload: Workload, batch: Batch, params: Records, bounds: ClassBounds, floats: Records, ints: Records
+) -> npt.NDArray[np.float64]:
+    """The classes' columns of some runs; corrects the rows of the runs, where a class has bounds of its own."""
+    summary = class_summary(workload, batch.prompt_tokens, batch.output_tokens, batch.order)
+    return summary.columns(batch.log, batch.totals, params, bounds, floats, ints)
 
 
 def _summaries(batch: Batch, params: Records) -> tuple[Records, Records]:

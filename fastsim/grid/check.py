@@ -6,9 +6,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from fastsim.config import EFFECTS, RULES, Config
+from fastsim.config import EFFECTS, Config
 from fastsim.config.keys import CLASSES, split_class
-from fastsim.config.rules import START_KEYS, rules_of_classes, start_fault
+from fastsim.config.rules import START_KEYS, rules_with_classes, start_fault
 from fastsim.config.spec import TRACE
 from fastsim.errors import InputError
 from fastsim.grid.digits import Digit
@@ -25,12 +25,12 @@ def check_grid(base: Config, digits: Sequence[Digit], source: str) -> None:
     InputError
         The first rule or trace that fails, with the values that break it.
     """
-    for rule in (*RULES, *rules_of_classes(class_names(base, digits))):
+    for rule in rules_with_classes(all_class_names(base, digits)):
         found = corners(base, digits, rule.keys) if rule.monotone else combinations(base, digits, rule.keys, source)
         for values in found:
             if fault := rule.fault(values):
                 raise InputError(f"{source}: {fault}")
-    for name in class_names(base, digits):
+    for name in all_class_names(base, digits):
         for (path,) in combinations(base, digits, (f"{CLASSES}.{name}.trace",), source):
             if path is not None:
                 load_trace(path)
@@ -77,7 +77,7 @@ def refused_at_start(base: Config, digits: Sequence[Digit], source: str) -> str 
     )
 
 
-def class_names(base: Config, digits: Sequence[Digit]) -> list[str]:
+def all_class_names(base: Config, digits: Sequence[Digit]) -> list[str]:
     """Names of all classes of requests in a grid, those that only an axis makes included."""
     swept = [found[0] for digit in digits for key in digit.settings if (found := split_class(key)) is not None]
     return sorted({*base.workload.classes.names, *swept})

@@ -15,7 +15,7 @@ from fastsim.config import KEYS, Config, Spec, WorkloadConfig, load_spec, spec_f
 from fastsim.config.keys import class_keys, is_trace
 from fastsim.config.rules import START_KEYS, start_fault
 from fastsim.errors import InputError
-from fastsim.grid.check import check_grid, idle_axes, refused_at_start
+from fastsim.grid.check import all_class_names, check_grid, idle_axes, refused_at_start
 from fastsim.grid.columns import Columns, Encode
 from fastsim.grid.digits import Axis, Digit
 from fastsim.grid.export import spec_text
@@ -88,6 +88,11 @@ class Grid:
     def axes(self) -> tuple[Axis, ...]:
         """Every axis: its dotted name and what rows show for it, most significant first."""
         return tuple(axis for digit in self._digits for axis in digit.axes)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes of requests, in the order in which rows have their columns."""
+        return tuple(all_class_names(self.base, self._digits))
 
     # --- one configuration -------------------------------------------------------------------------------------------
 

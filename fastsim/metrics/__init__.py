@@ -4,6 +4,7 @@ This module is light: reading the table imports no compiler. The kernel lives in
 """
 
 from fastsim.metrics.columns import (
+    CLASS_COLUMNS,
     COLUMNS,
     FLOAT_COLUMNS,
     FLOAT_ROW_DTYPE,
@@ -14,12 +15,12 @@ from fastsim.metrics.columns import (
     STOPS,
     VERDICTS,
     Column,
-    by_name,
-    named_values,
     new_rows,
 )
+from fastsim.metrics.names import by_name, columns_with, float_columns, named_values
 
 __all__ = [
+    "CLASS_COLUMNS",
     "COLUMNS",
     "FLOAT_COLUMNS",
     "FLOAT_ROW_DTYPE",
@@ -31,6 +32,8 @@ __all__ = [
     "VERDICTS",
     "Column",
     "by_name",
+    "columns_with",
+    "float_columns",
     "named_values",
     "new_rows",
 ]

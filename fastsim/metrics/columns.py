@@ -5,18 +5,14 @@ get there by the end of the run, was rejected or timed out counts as +infinity, 
 null. `*_served_*` columns describe those that did get there, `*_censored_share` says how many did not.
 """
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from difflib import get_close_matches
-from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines import engines
 from fastsim.engines.step_fields import TABLE_FIELDS
-from fastsim.errors import InputError
 
 Kind = Literal["float", "int", "bool", "code"]
 
@@ -88,6 +84,14 @@ _LATENCIES = (
     ),
     ("e2e", "arrival to last token (frontend included)", "vllm:e2e_request_latency_seconds"),
     ("queue_time", "arrival to first admission", "vllm:request_queue_time_seconds"),
+)
+
+
+_LATENCY_PARTS = (
+    *(f"{q}_ms" for q in _QUANTILE_NAMES),
+    "served_mean_ms",
+    *(f"served_{q}_ms" for q in _QUANTILE_NAMES),
+    "censored_share",
 )
 
 
@@ -364,11 +368,38 @@ COLUMNS: tuple[Column, ...] = (
 )
 """All result columns, in the order in which they are stored and printed."""
 
+SLO_NAMES = ("ttft", "tpot", "e2e")
+"""The latencies that an SLO can bound."""
+OF_A_CLASS = frozenset(
+    (
+        *(f"{prefix}_{what}" for prefix, *_ in _LATENCIES for what in _LATENCY_PARTS),
+        "request_throughput_req_per_s",
+        "output_throughput_tok_per_s",
+        "goodput_req_per_s",
+        "goodput_share",
+        "goodput_admitted_share",
+        "prefix_hit_share",
+        "misses_slo",
+        "num_requests",
+        "offered",
+        "completed",
+        "rejected",
+        "timed_out",
+        "unservable",
+        "preemptions",
+        "preempted_requests",
+        "prompt_tokens",
+        "output_tokens",
+    )
+)
+CLASS_COLUMNS: tuple[Column, ...] = tuple(column for column in COLUMNS if column.name in OF_A_CLASS)
+"""The result columns that each class of requests has too (`workload.classes`), as `NAME[CLASS]`."""
+
 FLOAT_COLUMNS = tuple(column.name for column in _FLOATS)
 INT_COLUMNS = tuple(column.name for column in _INTS)
 
 NUM_LATENCIES = len(_LATENCIES)
-_PER_LATENCY = len(_QUANTILE_NAMES) * 2 + 2
+_PER_LATENCY = len(_LATENCY_PARTS)
 
 FLOAT_ROW_DTYPE = np.dtype(
     [("latencies", np.float64, (NUM_LATENCIES, _PER_LATENCY)), ("itl_quantiles_ms", np.float64, (len(QUANTILES),))]
@@ -420,46 +451,6 @@ PARAMS_DTYPE = np.dtype(
 """What metrics know of a configuration, whatever the engine: one record."""
 
 
-@cache
-def by_name() -> Mapping[str, Column]:
-    """Columns by name."""
-    return {column.name: column for column in COLUMNS}
-
-
 def new_rows(count: int) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
     """Empty output rows: records of shape (count,), FLOAT_ROW_DTYPE and INT_ROW_DTYPE."""
     return np.full(count * len(FLOAT_COLUMNS), np.nan).view(FLOAT_ROW_DTYPE), np.zeros(count, INT_ROW_DTYPE)
-
-
-def named_values(floats: npt.NDArray[np.float64], ints: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """One row as a dict by column name, in the order of COLUMNS: None for null, bools, labels for codes.
-
-    Parameters
-    ----------
-    floats, ints
-        Shape (len(FLOAT_COLUMNS),) float64 and (len(INT_COLUMNS),) int64.
-    """
-    numbers: dict[str, Any] = {
-        name: None if value != value else value for name, value in zip(FLOAT_COLUMNS, floats.tolist(), strict=True)
-    }
-    numbers.update(zip(INT_COLUMNS, ints.tolist(), strict=True))
-    return {column.name: _plain(column, numbers[column.name]) for column in COLUMNS}
-
-
-def _plain(column: Column, value: Any) -> Any:
-    if column.kind == "float":
-        return value
-    if value == NULL:
-        return None
-    if column.kind == "bool":
-        return bool(value)
-    return column.labels[value] if column.kind == "code" else value
-
-
-def column_or_error(name: str) -> Column:
-    """The column of that name; a mistake is answered with names that are near."""
-    if name in by_name():
-        return by_name()[name]
-    near = get_close_matches(name, by_name(), n=3)
-    hint = f"; did you mean {', '.join(near)}?" if near else "; `fastsim columns` lists them"
-    raise InputError(f"no result column {name!r}{hint}")

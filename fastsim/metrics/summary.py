@@ -1,6 +1,8 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 """The kernel that turns one run into one row. Everything it needs is in the log, the totals and the gap histogram."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastsim._jit import helper
@@ -55,10 +57,10 @@ def summarise(log, prompt_tokens, output_tokens, totals, itl_histogram, params, 
     since_us = params["warmup_us"]
     count_requests(log, prompt_tokens, totals, floats, ints)
     copy_totals(totals, params, floats, ints)
-    _latencies(log, prompt_tokens, output_tokens, params, since_us, scratch, floats["latencies"])
+    latencies(log, prompt_tokens, output_tokens, params, since_us, scratch, floats["latencies"])
     _first_lives(log, params, since_us, floats)
     _gaps(totals, itl_histogram, floats)
-    _goodput(log, params, totals, since_us, floats)
+    goodput(log, params, totals, since_us, floats)
     load = summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints)
     judge(log, prompt_tokens, output_tokens, totals, params, load, scratch, floats, ints)
 
@@ -89,7 +91,7 @@ def _ladder(values, served, censored, out):
 
 
 @helper
-def _latencies(log, prompt_tokens, output_tokens, params, since_us, values, out):
+def latencies(log, prompt_tokens, output_tokens, params, since_us, values, out):
     """Mean and quantiles of each latency; a negative value is that of somebody who did not get there."""
     frontend_us = params["frontend_us"]
     max_model_len = params["max_model_len"]
@@ -154,9 +156,18 @@ def _gaps(totals, histogram, floats):
         out[k] = value / 1000.0
 
 
+class Counted(NamedTuple):
+    """Requests that goodput looks at: within every objective, all, and those turned away; and over how long."""
+
+    good: int
+    offered: int
+    rejected: int
+    seconds: float
+
+
 @helper
-def _goodput(log, params, totals, since_us, floats):
-    """Completed within every objective there is; whoever was not served is a miss."""
+def goodput(log, params, totals, since_us, floats):
+    """Completed within every objective there is; whoever was not served is a miss. Returns what was counted."""
     good = offered = rejected = 0
     for i in range(log.status.shape[0]):
         status = log.status[i]
@@ -174,6 +185,8 @@ def _goodput(log, params, totals, since_us, floats):
             within = within and decode_us / tokens <= params["slo_tpot_us"]
         good += within
     start_us = max(since_us, totals["first_arrival_us"])
-    floats["goodput_req_per_s"] = ratio(good, (totals["end_us"] - start_us) / 1e6)
+    seconds = (totals["end_us"] - start_us) / 1e6
+    floats["goodput_req_per_s"] = ratio(good, seconds)
     floats["goodput_share"] = ratio(good, offered)
     floats["goodput_admitted_share"] = ratio(good, offered - rejected)
+    return Counted(good, offered, rejected, seconds)

@@ -53,12 +53,12 @@ def judge(log, prompt_tokens, output_tokens, totals, params, load, scratch, floa
     _livelock(totals, floats, ints)
     floats["late_share"] = ratio(load.late, load.due)
     _overloaded(log, totals, params, load, floats, ints)
-    _misses_slo(log, prompt_tokens, output_tokens, totals, params, floats, ints)
-    ints["verdict"] = _label(totals, load, params, ints)
+    misses_slo(log, prompt_tokens, output_tokens, totals, params, floats, ints)
+    ints["verdict"] = label(totals, ints)
 
 
 @helper
-def _label(totals, load, params, ints):
+def label(totals, ints):
     """The first that holds."""
     ints["drained"] = 0
     if ints["unservable"] > 0:
@@ -297,7 +297,7 @@ def _came_and_went(log, params, arrivals_us, index, place, count, start_us, end_
 
 
 @helper
-def _misses_slo(log, prompt_tokens, output_tokens, totals, params, floats, ints):
+def misses_slo(log, prompt_tokens, output_tokens, totals, params, floats, ints):
     """Whether the p99 of a latency that has a bound is above it; null without a bound, or where nothing can be told.
 
     Where p99 is null, the requests that are sure to be late are counted: a run that is cut leaves requests in flight

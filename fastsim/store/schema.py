@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from fastsim.grid import Axis, Grid
-from fastsim.metrics import COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, STATUSES, Column
+from fastsim.metrics import INT_COLUMNS, STATUSES, Column, columns_with, float_columns
 from fastsim.metrics.columns import NULL
 
 Int64Array = npt.NDArray[np.int64]
@@ -43,9 +43,11 @@ def part_frame(
     workload_ids
         Of each; None where the workload could not be built.
     floats, ints
-        Shapes (m, len(FLOAT_COLUMNS)) and (m, len(INT_COLUMNS)), in the order of those names; NaN and -1 are null.
+        Shapes (m, len(float_columns(grid.class_names))) and (m, len(INT_COLUMNS)), in the order of those names; NaN
+        and -1 are null.
     """
-    numbers = {name: np.ascontiguousarray(floats[:, k]) for k, name in enumerate(FLOAT_COLUMNS)}
+    names = float_columns(grid.class_names)
+    numbers = {name: np.ascontiguousarray(floats[:, k]) for k, name in enumerate(names)}
     numbers |= {name: np.ascontiguousarray(ints[:, k]) for k, name in enumerate(INT_COLUMNS)}
     head = pl.DataFrame(
         [
@@ -55,7 +57,7 @@ def part_frame(
         ]
     )
     # One query for all columns: each of its own would cost more than the rows of a small part
-    return head.hstack(pl.DataFrame(numbers).select(_metric(column) for column in COLUMNS))
+    return head.hstack(pl.DataFrame(numbers).select(map(_metric, columns_with(grid.class_names))))
 
 
 def _metric(column: Column) -> pl.Expr:
@@ -63,6 +65,8 @@ def _metric(column: Column) -> pl.Expr:
     values = pl.col(column.name)
     if column.kind == "float":
         return values.fill_nan(None)
+    if column.name not in INT_COLUMNS:  # of a class: the kernel's numbers are floats
+        return values.fill_nan(None).cast(pl.Boolean if column.kind == "bool" else pl.Int64)
     values = pl.when(values != NULL).then(values).alias(column.name)
     if column.kind == "bool":
         return values.cast(pl.Boolean)
@@ -103,17 +107,17 @@ def _typed(axis: Axis) -> pl.Series:
     return pl.Series(axis.name, values, dtype)
 
 
-def empty_rows(count: int) -> tuple[npt.NDArray[np.float64], Int64Array]:
+def empty_rows(count: int, class_names: tuple[str, ...] = ()) -> tuple[npt.NDArray[np.float64], Int64Array]:
     """Rows of configurations that failed: everything null but the status, which is `error`."""
-    floats = np.full((count, len(FLOAT_COLUMNS)), np.nan)
+    floats = np.full((count, len(float_columns(class_names))), np.nan)
     ints = np.full((count, len(INT_COLUMNS)), NULL, np.int64)
     ints[:, STATUS] = ERROR
     return floats, ints
 
 
-def refused_rows(count: int) -> tuple[npt.NDArray[np.float64], Int64Array]:
+def refused_rows(count: int, class_names: tuple[str, ...] = ()) -> tuple[npt.NDArray[np.float64], Int64Array]:
     """Rows of configurations with which vLLM would not start: everything null but the status, which is `refused`."""
-    floats, ints = empty_rows(count)
+    floats, ints = empty_rows(count, class_names)
     ints[:, STATUS] = REFUSED
     return floats, ints
 

@@ -74,7 +74,7 @@ class PartRun:
         self.pace = pace or Pace()
         self.simulation = import_module(job.simulation)
         self.workload_ids: list[str | None] = []
-        self.floats, self.ints = schema.empty_rows(task.end - task.first)
+        self.floats, self.ints = schema.empty_rows(task.end - task.first, job.grid.class_names)
         self.errors: dict[int, str] = {}
         self.tracebacks: list[str] = []
 
@@ -165,7 +165,9 @@ class PartRun:
             from fastsim.store.schema import refused_rows
 
             refused = self.job.grid.refused(group)
-            self.floats[places[refused]], self.ints[places[refused]] = refused_rows(int(refused.sum()))
+            self.floats[places[refused]], self.ints[places[refused]] = refused_rows(
+                int(refused.sum()), self.job.grid.class_names
+            )
             places, group = places[~refused], group[~refused]
         if len(group):
             rows = self.simulation.simulate_chunk(workload, self.simulation.records_at(self.job.grid, group))

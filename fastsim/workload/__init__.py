@@ -5,7 +5,8 @@ distinct one once. `load_trace` reads a file of recorded requests.
 """
 
 from fastsim.workload.build import WorkloadPlan, build_workload
+from fastsim.workload.classes import configured_rate
 from fastsim.workload.trace import Trace, Window, load_trace
 from fastsim.workload.workload import Report, Workload
 
-__all__ = ["Report", "Trace", "Window", "Workload", "WorkloadPlan", "build_workload", "load_trace"]
+__all__ = ["Report", "Trace", "Window", "Workload", "WorkloadPlan", "build_workload", "configured_rate", "load_trace"]

@@ -70,6 +70,27 @@ def _takes_share(each: ClassConfig) -> bool:
     return each.arrival.rate_per_s is None and (each.trace is None if kind is None else kind in RATED)
 
 
+def configured_rate(config: WorkloadConfig) -> float | None:
+    """Requests per second before `rate_scale`, of arrivals that have a rate; of classes, of all of them together.
+
+    None where a class has none, or does not last as long as the others.
+    """
+    rates = []
+    classes = [config.classes.part(name) for name in config.classes.names]
+    if not classes or any(map(_takes_share, classes)):
+        rates.append(config.arrival.rate_per_s)
+    for each in classes:
+        if each.trace is not None or each.num_requests is not None or each.start_s > 0:
+            return None
+        if not _takes_share(each):
+            if each.arrival.rate_per_s is None:
+                return None
+            rates.append(each.arrival.rate_per_s * each.rate_scale)
+        elif each.rate_scale != 1:
+            return None
+    return fsum(rates)
+
+
 def _workload_of(config: WorkloadConfig, each: ClassConfig, rate: float | None, count: int | None) -> WorkloadConfig:
     """A class as a workload of its own; what it does not say, it has from the workload's keys."""
     own = {name: getattr(each, name) for name in COPIED}

@@ -2,6 +2,7 @@
 
 from fastsim.analysis.cost import COST
 from fastsim.metrics import COLUMNS, Column, by_name
+from fastsim.metrics.names import split_class
 
 DEFAULT_METRICS = (
     "request_throughput_req_per_s",
@@ -27,6 +28,7 @@ def better(name: str) -> int:
 
 def null_is_infinite(name: str) -> bool:
     """Whether null says infinitely much: a percentile among requests that never got there, a cost of no tokens."""
+    name = split_class(name)[0]
     return name == COST or (name.startswith(_LATENCIES) and name.endswith(_QUANTILES) and "_served_" not in name)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from fastsim.analysis.compare.metrics import comparable
+from fastsim.analysis.compare.metrics import is_comparable
 from fastsim.analysis.cost import COST, THROUGHPUT, Price
 from fastsim.errors import InputError
-from fastsim.metrics.columns import DID_NOT_RUN, column_or_error
+from fastsim.metrics.columns import DID_NOT_RUN
+from fastsim.metrics.names import column_or_error, split_class
 from fastsim.store.scan import scan
 
 SEED = "workload.seed"
@@ -68,8 +69,8 @@ def _check_metric(name: str, names: list[str], price: Price | None) -> None:
         if price is None:
             raise InputError(f"metric {COST} without a price, but --gpu-hour-price was expected with it")
         name = THROUGHPUT
-    column = column_or_error(name)
-    if name not in comparable():
+    column = column_or_error(name, names) if split_class(name)[1] else column_or_error(name)
+    if not is_comparable(column):
         raise InputError(f"metric {name} is a label ({', '.join(column.labels)}), but a number was expected")
     if name not in names:
         raise InputError(f"metric {name} is not a column of these rows")

@@ -7,6 +7,7 @@ those that a sweep stores.
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +19,7 @@ from fastsim.analysis.evaluate.pool import EvaluatorPool
 from fastsim.config import Config
 from fastsim.errors import InputError
 from fastsim.grid import Grid
-from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
+from fastsim.metrics import INT_COLUMNS, float_columns
 from fastsim.records import Records, records_at, records_of
 from fastsim.simulation import compile_kernels, simulate_chunk
 
@@ -51,23 +52,29 @@ class Answer(NamedTuple):
 class Table:
     """Rows by column name, without a data frame: what searches read.
 
-    `floats` is float64 of shape (count, len(FLOAT_COLUMNS)), NaN standing for null, `ints` int64 of shape
+    `floats` is float64 of shape (count, len(float_columns(class_names))), NaN standing for null, `ints` int64 of shape
     (count, len(INT_COLUMNS)), -1 standing for null; `workload_ids` has one for each row.
     """
 
     workload_ids: list[str]
     floats: npt.NDArray[np.float64]
     ints: npt.NDArray[np.int64]
+    class_names: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
         """A column as float64, NaN standing for null; shape (count,)."""
-        if name in _FLOAT_PLACES:
-            return self.floats[:, _FLOAT_PLACES[name]]
+        places = _float_places(self.class_names)
+        if name in places:
+            return self.floats[:, places[name]]
         values = self.ints[:, _INT_PLACES[name]].astype(np.float64)
         return np.where(values == -1, np.nan, values)
 
 
-_FLOAT_PLACES = {name: place for place, name in enumerate(FLOAT_COLUMNS)}
+@cache
+def _float_places(class_names: tuple[str, ...]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(float_columns(class_names))}
+
+
 _INT_PLACES = {name: place for place, name in enumerate(INT_COLUMNS)}
 
 
@@ -150,7 +157,7 @@ class Evaluator:
         found = self._answers(tasks, len(wanted))
         if self.grid.some_refused:
             refused = self.grid.refused(wanted)
-            found.floats[refused], found.ints[refused] = refused_rows(int(refused.sum()))
+            found.floats[refused], found.ints[refused] = refused_rows(int(refused.sum()), self.grid.class_names)
         return part_frame(self.grid, wanted, found.workload_ids, found.floats, found.ints)
 
     def table(self, pairs: Sequence[tuple[Load, Config]]) -> Table:
@@ -161,7 +168,7 @@ class Evaluator:
         Raises
         ------
         InputError
-            When a workload cannot be built.
+            When a workload cannot be built, or the loads have different classes.
         """
         by_load: dict[Load, list[int]] = {}
         for place, (load, _) in enumerate(pairs):
@@ -179,7 +186,11 @@ class Evaluator:
     def _answers(self, tasks: list[Task], count: int) -> Table:
         """Run every task; the rows of each go to its places."""
         pieces = [piece for task in tasks for piece in _pieces(task)]
-        floats = np.empty((count, len(FLOAT_COLUMNS)))
+        classes = {task.load.workload.classes.names for task in tasks}
+        if len(classes) > 1:
+            raise InputError(f"loads with the classes {sorted(classes)}, but the same ones of all loads were expected")
+        (class_names,) = classes or {()}
+        floats = np.empty((count, len(float_columns(class_names))))
         ints = np.empty((count, len(INT_COLUMNS)), np.int64)
         ids = [""] * count
         expected_s = self._seconds / max(self.runs, 1) * count
@@ -193,7 +204,7 @@ class Evaluator:
                 ids[place] = answer.workload_id
         self._seconds += (time.perf_counter() - started) * (1 if self._pool is None else self.workers)
         self.runs += count
-        return Table(ids, floats, ints)
+        return Table(ids, floats, ints, class_names)
 
 
 def _pieces(task: Task) -> Iterable[Task]:

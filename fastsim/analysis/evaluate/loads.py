@@ -116,4 +116,5 @@ def _taken(workload: Workload, rows: np.ndarray, arrival_us: np.ndarray, *, keep
         prefix_group=workload.prefix_group[rows],
         prefix_tokens=workload.prefix_tokens[rows],
         think_us=workload.think_us[rows],
+        request_class=None if workload.request_class is None else workload.request_class[rows],
     )

@@ -3,7 +3,7 @@
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,11 @@ import numpy.typing as npt
 import polars as pl
 
 from fastsim.errors import InputError
-from fastsim.metrics import VERDICTS
-from fastsim.metrics.columns import DID_NOT_RUN, column_or_error
+from fastsim.metrics import VERDICTS, columns_with
+from fastsim.metrics.columns import DID_NOT_RUN
+from fastsim.metrics.names import column_or_error
 
-_CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
+_CONDITION = re.compile(r"\s*([\w.]+(?:\[\w+\])?)\s*(<=|>=|<|>)\s*(\S+)\s*")
 _OPERATORS: dict[str, Callable[[pl.Expr, float], pl.Expr]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -37,9 +38,10 @@ class Classes:
     code: Callable[[pl.DataFrame], npt.NDArray[np.int64]]
 
 
-def read_classes(metric: str | None) -> Classes:
+def read_classes(metric: str | None, class_names: Sequence[str] = ()) -> Classes:
     """The verdict (None or `verdict`), or the two sides of a condition such as `ttft_p99_ms <= 2000`.
 
+    `class_names` are those of the classes of requests, whose columns can be named (`ttft_p99_ms[chat]`).
     Null never meets a condition: a percentile among requests that never got there is infinite.
 
     Raises
@@ -61,7 +63,8 @@ def read_classes(metric: str | None) -> Classes:
     if match is None:
         raise InputError(f"--metric {metric!r}, but verdict, or METRIC <= LIMIT (or <, >=, >) was expected")
     name, sign, text = match.groups()
-    if column_or_error(name).kind not in ("float", "int"):
+    known = [column.name for column in columns_with(tuple(class_names))]
+    if column_or_error(name, known).kind not in ("float", "int"):
         raise InputError(f"--metric {metric!r}: {name} is not a number, but a metric with one was expected")
     try:
         limit = float(text)

@@ -137,8 +137,8 @@ def phase(
         spec = load_spec(spec)
     elif not isinstance(spec, Spec):
         spec = spec_from_mapping(spec)
-    classes = read_classes(metric)
     grid, x_axis, y_axis, at_base = phase_grid(spec, x, y, resolution, seeds)
+    classes = read_classes(metric, grid.class_names)
     shape = (len(y_axis.values), len(x_axis.values))
     if stride is not None and stride < 1:
         raise InputError(f"--stride {stride}, but an integer of at least 1 was expected")

@@ -13,10 +13,11 @@ from fastsim.analysis.recommend.answer import Option, Recommendation
 from fastsim.analysis.recommend.choice import ALIKE, MORE_TRAFFIC, Choice, choose, option
 from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
 from fastsim.analysis.recommend.rate import max_rate, min_replicas
-from fastsim.analysis.recommend.slo import Outlook, slo_terms
+from fastsim.analysis.recommend.slo import Outlook
 from fastsim.analysis.recommend.space import BLOCKS, SEQS, Space, space_of
 from fastsim.analysis.recommend.trials import FRESH, Traffic, Trials
 from fastsim.analysis.recommend.why import alternatives, reliefs
+from fastsim.analysis.terms import slo_terms
 from fastsim.config import Config, Spec, check_rules, load_spec
 from fastsim.config.spec import Layer
 from fastsim.errors import InputError

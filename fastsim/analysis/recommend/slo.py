@@ -15,49 +15,14 @@ import numpy.typing as npt
 
 from fastsim.analysis.compare.bootstrap import few_seeds_note, mean_intervals, two_groups
 from fastsim.analysis.evaluate.evaluate import Table
-from fastsim.config import Config
-from fastsim.errors import InputError
+from fastsim.analysis.terms import Term
 
 Floats = npt.NDArray[np.float64]
 
-PERCENTILES = (50, 90, 95, 99)
 WORST_MARGIN = -1.0
 MARGIN_WEIGHT = 0.02
 """What the whole margin is worth against all the goodput: of two settings with goodput alike to a percent, the one
 with more room left wins."""
-
-
-@dataclass(frozen=True)
-class Term:
-    """One demand: `percentile` of `name` (ttft, tpot, e2e) at most `bound_ms`."""
-
-    name: str
-    percentile: int
-    bound_ms: float
-
-    @property
-    def column(self) -> str:
-        """The result column that it looks at."""
-        return f"{self.name}_p{self.percentile}_ms"
-
-    @property
-    def text(self) -> str:
-        """`TTFT p99 <= 2000 ms`."""
-        return f"{self.name.upper()} p{self.percentile} <= {self.bound_ms:g} ms"
-
-
-def slo_terms(config: Config, percentile: int = 99) -> tuple[Term, ...]:
-    """The terms of a configuration's `slo.*` keys; none: whatever serves the most requests is best.
-
-    Raises
-    ------
-    InputError
-        When rows have no such percentile.
-    """
-    if percentile not in PERCENTILES:
-        raise InputError(f"--percentile {percentile}, but one of 50, 90, 95, 99 was expected")
-    bounds = {name: config.value(f"slo.{name}_ms") for name in ("ttft", "tpot", "e2e")}
-    return tuple(Term(name, percentile, bound) for name, bound in bounds.items() if bound is not None)
 
 
 def margins(table: Table, terms: tuple[Term, ...]) -> Floats:
@@ -71,7 +36,7 @@ def margins(table: Table, terms: tuple[Term, ...]) -> Floats:
     for term in terms:
         margin = 1.0 - table[term.column] / term.bound_ms
         # Null where the censored begin; but also where no request has a value, as TPOT when all outputs are one token
-        nobody = ~(table[f"{term.name}_censored_share"] > 0)
+        nobody = ~(table[term.censored] > 0)
         columns.append(np.where(np.isnan(margin), np.where(nobody, 1.0, WORST_MARGIN), margin))
     return np.asarray(np.maximum(np.stack(columns, axis=1), WORST_MARGIN))
 
@@ -151,7 +116,7 @@ class Outlook:
     @classmethod
     def of(cls, table: Table, rows: slice | npt.NDArray[np.intp], terms: tuple[Term, ...]) -> "Outlook":
         """The outlook of some rows of a table: one a seed."""
-        part = Table(table.workload_ids, table.floats[rows], table.ints[rows])
+        part = Table(table.workload_ids, table.floats[rows], table.ints[rows], table.class_names)
         values = [part[term.column] for term in terms]
         means = {name: float(part[name].mean()) for name in SHOWN}
         grew = part["overloaded"][~np.isnan(part["overloaded"])]

@@ -12,9 +12,11 @@ import numpy as np
 
 from fastsim.analysis.evaluate.evaluate import Evaluator, Table
 from fastsim.analysis.evaluate.loads import Load
-from fastsim.analysis.recommend.slo import Outlook, Term
+from fastsim.analysis.recommend.slo import Outlook
+from fastsim.analysis.terms import Term
 from fastsim.config import Config, WorkloadConfig, resolved
-from fastsim.workload import build_workload
+from fastsim.config.rules_classes import RATED
+from fastsim.workload import build_workload, configured_rate
 
 FRESH = 1000
 """Seeds from here on are fresh: no search has seen them."""
@@ -91,8 +93,9 @@ class Traffic:
         """
         if self.kind in ("closed_loop", "all_at_once"):
             return None
-        if self.kind in ("poisson", "gamma", "constant", "blis_rate"):
-            rate = self.workload.arrival.rate_per_s * self.workload.rate_scale
+        given = configured_rate(self.workload) if self.kind in RATED else None
+        if given is not None:
+            rate = given * self.workload.rate_scale
         else:
             arrival_us = build_workload(self.workload).arrival_us
             span_us = int(arrival_us.max() - arrival_us.min())
@@ -121,6 +124,7 @@ class Trials:
     def __init__(self, evaluator: Evaluator, terms: tuple[Term, ...]) -> None:
         self.evaluator = evaluator
         self.terms = terms
+        self._class_names: tuple[str, ...] = ()
         self._known: dict[tuple[Load, Config], tuple[np.ndarray, np.ndarray]] = {}
 
     @property
@@ -137,11 +141,12 @@ class Trials:
         missing = list(dict.fromkeys(key for row in keys for key in row if key not in self._known))
         if missing:
             table = self.evaluator.table(missing)
+            self._class_names = table.class_names
             for place, key in enumerate(missing):
                 self._known[key] = table.floats[place], table.ints[place]
         found = []
         for row in keys:
             floats, ints = zip(*(self._known[key] for key in row), strict=True)
-            table = Table([], np.array(floats), np.array(ints))
+            table = Table([], np.array(floats), np.array(ints), self._class_names)
             found.append(Outlook.of(table, slice(None), self.terms))
         return found

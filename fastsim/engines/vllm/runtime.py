@@ -9,7 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.config import Config, EngineConfig
-from fastsim.engines.contract import Records, Rows, Run, Runtime, Session, plain_rows
+from fastsim.engines.contract import (
+    Records,
+    Rows,
+    Run,
+    Runtime,
+    Session,
+    class_summary,
+    new_class_columns,
+    plain_rows,
+)
 from fastsim.engines.encode import Take
 from fastsim.engines.outputs import RequestLog
 from fastsim.engines.vllm.chunk import run_chunk
@@ -21,6 +30,7 @@ from fastsim.engines.vllm.records import config_records
 from fastsim.engines.vllm.state import Workload as WorkloadArrays
 from fastsim.errors import InputError
 from fastsim.metrics import new_rows
+from fastsim.metrics.params import ClassBounds
 from fastsim.metrics.summary import scratch_size
 from fastsim.workload import Workload
 
@@ -41,18 +51,26 @@ class VllmRuntime(Runtime):
         self._has_special = self._has_special or bool((records["layout"] != PLAIN).any())
         return records
 
-    def rows(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
+    def rows(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        bounds: ClassBounds | None = None,
+        *,
+        fast_forward: bool = True,
+    ) -> Rows:
         """Rows of many configurations over one workload, in the order of `records`."""
         special = records["layout"] != PLAIN
         if not special.any():
-            return VllmSession(workload, records).run(records, params, fast_forward=fast_forward)
-        rows = special_rows(workload, records[special], params[special], fast_forward)
+            return VllmSession(workload, records, bounds).run(records, params, fast_forward=fast_forward)
+        those = None if bounds is None else bounds.at(special)
+        rows = special_rows(workload, records[special], params[special], those, fast_forward)
         if special.all():
             return rows
-        plain = VllmSession(workload, records[~special]).run(
-            records[~special], params[~special], fast_forward=fast_forward
-        )
-        return merged(special, rows, plain)
+        others = None if bounds is None else bounds.at(~special)
+        session = VllmSession(workload, records[~special], others)
+        return merged(special, rows, session.run(records[~special], params[~special], fast_forward=fast_forward))
 
     def session(self, workload: Workload, largest: Records) -> "VllmSession":
         """Memory for runs of any records that need no more of it: no more KV blocks, no larger `max_num_seqs`."""
@@ -67,6 +85,7 @@ class VllmRuntime(Runtime):
         workload: Workload,
         records: Records,
         params: Records,
+        bounds: ClassBounds | None = None,
         *,
         fast_forward: bool = True,
         record_steps: bool = False,
@@ -74,7 +93,7 @@ class VllmRuntime(Runtime):
     ) -> Run:
         """Run the one configuration there is; the recorder grows until the run fits."""
         if records["layout"][0] != PLAIN:
-            return special_run(workload, records, params, fast_forward, record_steps, repeat)
+            return special_run(workload, records, params, bounds, fast_forward, record_steps, repeat)
         arrays = workload_arrays(workload)
         engine = records.copy()
         engine["fast_forward"] = fast_forward
@@ -93,7 +112,12 @@ class VllmRuntime(Runtime):
                 capacity *= 4 if record_steps else 1
                 memory = with_larger_gap_log(memory)
         steps = recorded_steps(recorder, memory.scalars[0]) if record_steps else None
-        return VllmRun(memory.log, memory.totals, plain_rows(*rows), median(times), steps=steps, memory=memory)
+        classes = None
+        if bounds is not None:
+            summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
+            classes = summary.columns(memory.log, memory.totals, params, bounds, *rows)
+        plain = plain_rows(*rows, classes)
+        return VllmRun(memory.log, memory.totals, plain, median(times), steps=steps, memory=memory)
 
     def compile_kernels(self) -> None:
         """Compile the kernels, or load them from the cache; nothing if done before."""
@@ -132,9 +156,14 @@ class VllmRun(Run):
 
 
 class VllmSession(Session):
-    """One workload and the memory of its runs, which grows by its log of gaps alone."""
+    """One workload and the memory of its runs, which grows by its log of gaps alone.
 
-    def __init__(self, workload: Workload, largest: Records) -> None:
+    With `bounds`, of the records that will run, rows tell the workload's classes apart.
+    """
+
+    def __init__(self, workload: Workload, largest: Records, bounds: ClassBounds | None = None) -> None:
+        self._workload = workload
+        self._bounds = bounds
         self._arrays = workload_arrays(workload)
         self._memory = new_memory(largest, self._arrays)
         self._recorder = new_recorder(1)
@@ -144,12 +173,32 @@ class VllmSession(Session):
         engine = records.copy()
         engine["fast_forward"] = fast_forward
         rows = new_rows(len(engine))
+        if self._bounds is not None:
+            return plain_rows(*rows, self._classes(engine, params, self._bounds, rows))
+        self._fill(engine, params, rows)
+        return plain_rows(*rows)
+
+    def _fill(self, engine: Records, params: Records, rows: tuple[Records, Records]) -> None:
+        """Run the configurations and fill their rows."""
         done = 0
         while done < len(engine):
             done += _call(engine[done:], params[done:], self._arrays, self._memory, self._recorder, rows, done)
             if done < len(engine):
                 self._memory = with_larger_gap_log(self._memory)
-        return plain_rows(*rows)
+
+    def _classes(
+        self, engine: Records, params: Records, bounds: ClassBounds, rows: tuple[Records, Records]
+    ) -> npt.NDArray[np.float64]:
+        """Run the configurations one at a time, each log taken apart before the next run overwrites it."""
+        workload = self._workload
+        summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
+        out = new_class_columns(len(engine), workload)
+        for k in range(len(engine)):
+            one = slice(k, k + 1)
+            mine = (rows[0][one], rows[1][one])
+            self._fill(engine[one], params[one], mine)
+            out[one] = summary.columns(self.log, self._memory.totals, params[one], bounds.at(one), *mine)
+        return out
 
     @property
     def log(self) -> RequestLog:

@@ -1,5 +1,6 @@
 """The entry of these kernels: configurations over one workload, into rows."""
 
+from collections.abc import Callable
 from statistics import median
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import borrow, constant, entry
-from fastsim.engines.outputs import TOTALS_DTYPE
+from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
 from fastsim.engines.vllm.codes import CONFIG_DTYPE
 from fastsim.engines.vllm.groups.codes import Kind
 from fastsim.engines.vllm.groups.layout import Group, GroupRecords, Layout, group_records
@@ -64,6 +65,9 @@ def run_part(
     return int(run_groups(records.engine, params, records.groups, memory, workload, record, scratch, *rows))
 
 
+AfterEach = Callable[[slice, tuple[RequestLog, npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void]]], None]
+"""Which row a run fills; the run's log, totals, and its row as records, floats and integers."""
+
 RECORD_CAPACITY = 4096
 """Steps and list entries a record first has room for; it is made four times larger until the run fits."""
 
@@ -110,16 +114,32 @@ def run_recorded(
 
 
 def run_rows(
-    records: GroupRecords, params: npt.NDArray[np.void], offered: Offered, *, fast_forward: bool
+    records: GroupRecords,
+    params: npt.NDArray[np.void],
+    offered: Offered,
+    *,
+    fast_forward: bool,
+    after_each: AfterEach | None = None,
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void]]:
-    """Rows of configurations over one workload, as records, and their totals."""
+    """Rows of configurations over one workload, as records, and their totals.
+
+    `after_each` is told of each run before the next one overwrites its log.
+    """
     workload = workload_arrays(offered)
     records.engine["fast_forward"] = fast_forward
     records.engine["record"] = 0
     place_tables(records, workload)
     rows = (*new_rows(len(params)), np.zeros(len(params), TOTALS_DTYPE))
-    done = run_part(records, params, workload, new_memory(records, workload), new_record(1, 1), rows)
-    assert done == len(params)
+    memory, record = new_memory(records, workload), new_record(1, 1)
+    at_once = len(params) if after_each is None else 1
+    for first in range(0, len(params), at_once):
+        part = slice(first, first + at_once)
+        mine = (rows[0][part], rows[1][part], rows[2][part])
+        few = GroupRecords(records.engine[part], records.groups)
+        done = run_part(few, params[part], workload, memory, record, mine)
+        assert done == len(mine[0])
+        if after_each is not None:
+            after_each(part, (memory.log, memory.totals, mine[0], mine[1]))
     return rows
 
 

@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.engines.contract import Records, Rows, Run, plain_rows
+from fastsim.engines.contract import Records, Rows, Run, class_summary, new_class_columns, plain_rows
+from fastsim.engines.outputs import RequestLog
 from fastsim.engines.vllm.groups.layout import GroupRecords, group_records
 from fastsim.engines.vllm.groups.layouts import layouts_of
 from fastsim.metrics.columns import NULL
+from fastsim.metrics.params import ClassBounds
 from fastsim.workload import Workload
+
+if TYPE_CHECKING:
+    from fastsim.metrics.by_class import ClassSummary
 
 _DERIVED = ("kv_capacity_req_per_s", "offered_kv_load", "offered_token_load", "offered_load")
 """What metrics derive from blocks a token and a token a step."""
@@ -35,19 +41,45 @@ def compile_special_kernels() -> None:
     compile_kernels()
 
 
-def special_rows(workload: Workload, records: Records, params: Records, fast_forward: bool) -> Rows:
+def special_rows(
+    workload: Workload, records: Records, params: Records, bounds: ClassBounds | None, fast_forward: bool
+) -> Rows:
     """Rows of configurations with groups or drafts."""
     from fastsim.engines.vllm.groups.rows import compile_kernels, run_rows
 
     compile_kernels()
     mine = _records(records)
-    floats, ints, totals = run_rows(mine, params, workload, fast_forward=fast_forward)
+    classes, take_apart = None, None
+    if bounds is not None:
+        classes = new_class_columns(len(records), workload)
+        summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
+        take_apart = partial(_take_apart, summary, params, bounds, classes)
+    floats, ints, totals = run_rows(mine, params, workload, fast_forward=fast_forward, after_each=take_apart)
     fill_own_columns(mine, floats, ints, totals)
-    return plain_rows(floats, ints)
+    return plain_rows(floats, ints, classes)
+
+
+def _take_apart(
+    summary: "ClassSummary",
+    params: Records,
+    bounds: ClassBounds,
+    classes: npt.NDArray[np.float64],
+    place: slice,
+    run: tuple[RequestLog, Records, Records, Records],
+) -> None:
+    """Fill the columns that classes have in one row, from the run's log, totals and row."""
+    log, totals, floats, ints = run
+    classes[place] = summary.columns(log, totals, params[place], bounds.at(place), floats, ints)
 
 
 def special_run(
-    workload: Workload, records: Records, params: Records, fast_forward: bool, record_steps: bool, repeat: int
+    workload: Workload,
+    records: Records,
+    params: Records,
+    bounds: ClassBounds | None,
+    fast_forward: bool,
+    record_steps: bool,
+    repeat: int,
 ) -> Run:
     """Run the one configuration there is."""
     from fastsim.engines.vllm.groups.rows import run_recorded
@@ -59,7 +91,11 @@ def special_run(
         "verified_drafts": run.memory.requests.verified_drafts,
         "accepted_drafts": run.memory.requests.accepted_drafts,
     }
-    rows = plain_rows(run.floats, run.ints)
+    classes = None
+    if bounds is not None:
+        summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
+        classes = summary.columns(run.memory.log, run.memory.totals, params, bounds, run.floats, run.ints)
+    rows = plain_rows(run.floats, run.ints, classes)
     return SpecialRun(run.memory.log, run.memory.totals, rows, run.kernel_ms, steps=run.steps, by_request=by_request)
 
 
