@@ -16,7 +16,7 @@ from tests.reference_fleet.cache_aware import CacheAware
 from tests.reference_fleet.kv_router import KvRouter
 from tests.reference_fleet.vllm_dp import VllmDataParallel
 
-GOLDEN = Path(__file__).parent / "golden" / "fleet"
+GOLDEN = Path(__file__).parent / "golden_fleet"
 NUM_CASES = {"cache-aware": 8, "dynamo-kv": 8, "vllm-dp": 12, "blis-cluster": 45, "vllm-pd": 25}
 OWNERS = {"sglang-router 0.3.2": "first", "vllm-router 0.1.17": "least_loaded"}
 

@@ -1,5 +1,5 @@
 """The oracle of fleets in plain Python: routers in front of several replicas, and prefill/decode pools.
 
 It imports nothing of fastsim. Each part is written from its rule, tested against recordings of the product itself
-(`tests/golden/fleet`), and meant to be what a kernel is tested against.
+(`tests/golden_fleet`), and meant to be what a kernel is tested against.
 """
