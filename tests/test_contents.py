@@ -16,6 +16,7 @@ from fastsim.grid import Grid
 from fastsim.runner import sweep
 from fastsim.store.compact import compact
 from fastsim.store.contents import read_contents
+from fastsim.store.files import sealed
 from fastsim.store.lock import FolderLock
 from fastsim.store.merge import merge
 from tests.processes import run
@@ -154,7 +155,7 @@ def test_an_unfinished_sweep_is_no_fault_but_said(call, tmp_path):
     table = json.loads((folder / "manifest.json").read_text())
     del table["check"]
     table["parts"] = table["parts"][:2]
-    (folder / "manifest.json").write_text(json.dumps(table))
+    (folder / "manifest.json").write_text(json.dumps(sealed(table)))
     (folder / "parts.jsonl").unlink()
     for path in parts(folder)[2:]:
         path.unlink()

@@ -80,10 +80,10 @@ def sealed(table: Mapping[str, Any]) -> dict[str, Any]:
     return {**table, "check": checksum(json.dumps(table, sort_keys=True).encode())}
 
 
-def unsealed(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The table without its checksum; None when it was changed. One without (an older version's) is taken as it is."""
+def unsealed(table: Mapping[str, Any], *, needs_check: bool = False) -> dict[str, Any] | None:
+    """The table without its checksum; None when it was changed. Older versions wrote none, unless it needs one."""
     inner = {name: value for name, value in table.items() if name != "check"}
-    return inner if "check" not in table or table == sealed(inner) else None
+    return inner if table == sealed(inner) or not (needs_check or "check" in table) else None
 
 
 def final_name(name: str) -> str:

@@ -100,12 +100,15 @@ def waiting_at(requests: Sequence[Request], at_us: int) -> int:
 
 
 def again_us(b1_us: Fraction, elapsed_us: Fraction, since: Totals) -> Fraction:
-    """Time that went into computing again: b1 a prefill token, its share of all that is not prefill an output token."""
+    """Time that went into computing again: b1 a prefill token, its share of all that is not prefill an output token.
+
+    At most all of the time: b1 may stand for a table, which smaller steps beat.
+    """
     outputs = min(since["discarded_tokens"], since["recomputed_tokens"], since["decode_tokens"])
     lost = b1_us * (since["recomputed_tokens"] - outputs)
     if outputs > 0:
         lost += max(elapsed_us - b1_us * since["prefill_tokens"], 0) * outputs / since["decode_tokens"]
-    return lost
+    return min(lost, elapsed_us)
 
 
 def time_lost(totals: Totals, params: Params) -> dict[str, Any]:
