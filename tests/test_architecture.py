@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import fastsim
+from fastsim.engines import engines
 
 PACKAGE = Path(fastsim.__file__).parent
 
@@ -28,7 +29,10 @@ ROOF = ("__init__", "__main__")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-DECLARED = (("declaration", "clock"), ("knobs", "server", "start", "versions", "group_texts", "group_rules"))
+DECLARED = (
+    ("declaration", "clock", "limits"),
+    ("knobs", "limits", "policies", "server", "start", "versions", "group_texts", "group_rules"),
+)
 """Files of `engines`, and of an engine, that the configuration is made of: `knobs` in the order above."""
 WRITTEN = ("encode", "outputs", "step_fields", "step_table")
 """Files of `engines` that metrics read: `outputs` in the order above."""
@@ -91,6 +95,47 @@ def test_an_engine_imports_no_other_engine(path: Path) -> None:
             continue
         if (PACKAGE / "engines" / parts[2]).is_dir():
             assert parts[2] == inside[0], f"{path}:{line} imports {name}"
+
+
+NAMED = {
+    "config/engine.py": "vLLM's knobs are the common language: they stand in `engine.*` itself",
+    "config/rules.py": "vLLM's knobs, which other engines refuse",
+    "config/workload_parts.py": "a format of traces",
+    "workload/readers/blis.py": "that format",
+    "analysis/measured/vllm_bench.py": "what a benchmark writes as its backend",
+    "analysis/calibrate/run.py": "a key of the report, and of the files of vLLM's runs",
+    "analysis/explain/": "reads what vLLM's kernels decided in each step; no other engine records steps",
+    "cli/policies.py": "an example of how to choose an engine",
+}
+"""Files outside `engines` that name an engine, and why they may; everything else asks for an ability."""
+
+
+def engines_named(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of everything in a file that is about one engine: imports, names, keys of its own."""
+    names = {name for engine in engines() for name in (*engine.names, engine.folder)}
+    own = tuple(f"{top}.{engine.table}." for engine in engines() if engine.table for top in ("engine", "latency"))
+    folders = tuple(f"fastsim.engines.{engine.folder}" for engine in engines())
+    yield from ((line, name) for line, name in imported(path) if f"{name}.".startswith(tuple(f"{f}." for f in folders)))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value.removeprefix("engine.name=")
+            if text in names or (text.startswith(own) and " " not in text):
+                yield node.lineno, node.value
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if "engines" not in path.parts], ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_no_engine_is_named_outside_its_folder(path: Path) -> None:
+    here = path.relative_to(PACKAGE).as_posix()
+    if not here.startswith(tuple(NAMED)):
+        assert list(engines_named(path)) == []
+
+
+@pytest.mark.parametrize("here", NAMED)
+def test_exceptions_are_needed(here: str) -> None:
+    paths = [PACKAGE / here] if here.endswith(".py") else (PACKAGE / here).glob("*.py")
+    assert any(list(engines_named(path)) for path in paths)
 
 
 def test_the_rule_can_fail(tmp_path: Path) -> None:

@@ -268,7 +268,8 @@ def test_flags_are_vllms() -> None:
             "engine.enable_prefix_caching": False,
             "engine.watermark": 0.05,
             "engine.victim": "tail",
-        }
+        },
+        "vllm-0.33.0",
     )
     assert flags == (
         ["--max-num-seqs", "64", "--max-num-batched-tokens", "512", "--no-enable-prefix-caching", "--watermark", "0.05"]
@@ -276,8 +277,8 @@ def test_flags_are_vllms() -> None:
     assert others == ["engine.victim = tail"]
     deployment = {"tensor_parallel": 4, "gpu_memory_utilization": 0.95, "kv_dtype": "fp8", "weight_dtype": "fp8"}
     flags = ["--tensor-parallel-size", "4", "--gpu-memory-utilization", "0.95", "--kv-cache-dtype", "fp8"]
-    assert deployment_flags(deployment) == flags
-    assert deployment_flags({"tensor_parallel": 1}) == []
+    assert deployment_flags(deployment, "vllm-0.33.0") == flags
+    assert deployment_flags({"tensor_parallel": 1}, "vllm-0.33.0") == []
 
 
 # --- what people read -------------------------------------------------------------------------------------------------
@@ -369,12 +370,9 @@ def test_a_model_a_gpu_a_rate_and_lengths_are_enough(capsys: pytest.CaptureFixtu
     answer = json.loads(out)
     assert code == 0
     assert answer["meets_slo"]
-    assert answer["vllm_flags"].startswith(f"--max-num-seqs {answer['max_num_seqs']} ")
-    blocks = (
-        Hardware("llama-3.1-8b", "rtx-4090")
-        .with_defaults(None)
-        .blocks(answer["max_num_seqs"], answer["max_num_batched_tokens"])
-    )
+    assert answer["flags"].startswith(f"--max-num-seqs {answer['max_num_seqs']} ")
+    deployed = Hardware.deployed("llama-3.1-8b", "rtx-4090", 16, {})
+    blocks = deployed.blocks(answer["max_num_seqs"], answer["max_num_batched_tokens"])
     assert answer["best"]["engine.num_gpu_blocks"] == blocks
     assert blocks < Hardware("llama-3.1-8b", "rtx-4090").blocks(2, 256) or answer["max_num_batched_tokens"] == 256
 

@@ -134,9 +134,9 @@ def test_refused(settings: list[str], sentence: str) -> None:
     [(24, 1, 2048, 0.847), (40, 1, 4096, 0.833), (80, 1, 8192, 0.836), (80, 8, 8192, 0.819), (180, 1, 16384, 0.858)],
 )
 def test_what_the_server_takes_from_the_gpu(memory_gib: int, gpus: int, chunk: int, share: float) -> None:
-    settings, deployment = SERVER.of_gpu(memory_gib * 2**30, gpus)
-    assert settings == {"engine.sglang.chunked_prefill_size": chunk}
-    assert deployment == {"gpu_memory_utilization": share, "activation_bytes": 0.0, "non_torch_bytes": 0.0}
+    taken = SERVER.of_gpu(None, "some-gpu", memory_gib * 2**30, gpus)
+    assert (taken.limits, taken.settings) == ({}, {"engine.sglang.chunked_prefill_size": chunk})
+    assert taken.deployment == {"gpu_memory_utilization": share, "activation_bytes": 0.0, "non_torch_bytes": 0.0}
 
 
 def test_request_slots_follow_the_pool() -> None:
@@ -197,4 +197,4 @@ def test_a_recommendation_for_sglang() -> None:
     found = recommend(None, settings, axes, seeds=2, workers=1)
     assert found.command.startswith("python -m sglang.launch_server --model-path MODEL --max-running-requests ")
     assert f"--chunked-prefill-size {found.best.numbers[1]}" in found.command
-    assert found.to_json()["vllm_flags"] is None
+    assert found.to_json()["flags"] == found.flags

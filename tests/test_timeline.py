@@ -105,7 +105,7 @@ def test_a_large_run_is_thinned_by_rule(result: Result, whole: Timeline, monkeyp
     assert whole.trace["otherData"]["thinned"] == "no"
     for name, value in (("MAX_REQUESTS", 20), ("MAX_POINTS", 100), ("MAX_INSTANTS", 5)):
         monkeypatch.setattr(timeline, name, value)
-    thin = make_timeline(history_of(result))
+    thin = make_timeline(history_of(result), "vllm-0.33.0")
     names = {e["args"]["name"] for e in events(thin, "M") if e["name"] == "thread_name" and e["pid"] == REQUESTS}
     assert names == {f"request {i}" for i in range(0, 50, 3)}
     assert set(by_track(thin)) == {timeline.FIRST_TRACK + i for i in range(0, 50, 3)}
@@ -123,7 +123,7 @@ def test_a_large_run_is_thinned_by_rule(result: Result, whole: Timeline, monkeyp
 
 def test_slices_are_bounded_too(result: Result, whole: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "MAX_SLICES", len(events(whole, "X")) // 4)
-    thin = make_timeline(history_of(result))
+    thin = make_timeline(history_of(result), "vllm-0.33.0")
     assert len(events(thin, "X")) <= timeline.MAX_SLICES
     assert thin.notes
 

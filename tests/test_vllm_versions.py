@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fastsim.cli import main, options
-from fastsim.config import engine_for_vllm_version, load_config, resolved, version_settings
-from fastsim.engines.vllm.versions import VLLM_RELEASES
+from fastsim.config import load_config, resolved
+from fastsim.engines.vllm.versions import VLLM_RELEASES, engine_for_vllm_version, version_settings
 
 from .sentences import bad_input
 

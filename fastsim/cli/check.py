@@ -36,7 +36,6 @@ def command(
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
     from fastsim.engines import engine_of
-    from fastsim.engines.vllm.group_rules import is_special_config
     from fastsim.workload import WorkloadPlan
 
     grid, _ = read_grid(spec, options.with_engine(sets or [], engine), axes or [])
@@ -52,12 +51,13 @@ def command(
         config = grid.config(index)
         workload = plan.build(config.workload)
         checked += 1
-        if is_special_config(config):
+        declared = engine_of(config.engine.name)
+        if not declared.is_plain(config.value):
             special += 1
             continue
         fit = Fit.of(config, workload)
         fits[fit] = fits.get(fit, 0) + 1
-        load = load_of(config, workload) if engine_of(config.engine.name).has_averages else None
+        load = load_of(config, workload) if declared.has_averages else None
         if load is not None:
             loads[load] = loads.get(load, 0) + 1
         if grid.size > MAX_CHECKED and process_time() - start > MAX_CPU_S:

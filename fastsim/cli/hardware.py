@@ -47,12 +47,9 @@ def preset_settings(
         return list(sets)
     base = read_base(source, sets)
     check_no_preset(base)
-    hardware = Hardware.deployed(*given, base.engine.block_size, overrides, base.engine.name)
-    hardware = hardware.with_defaults(vllm_version)
-    defaults = hardware.defaults(vllm_version)
+    hardware = Hardware.deployed(*given, base.engine.block_size, overrides, base.engine.name, vllm_version)
     known = keys_given(source, sets)
-    own = {} if defaults is None else defaults.settings()
-    standing = {key: value for key, value in own.items() if key not in known}
+    standing = {key: value for key, value in hardware.taken.limits.items() if key not in known}
     sets = [*(f"{key}={value}" for key, value in standing.items()), *sets]
     engine = read_base(source, sets).engine
     numbers = engine.max_num_seqs, engine.max_num_batched_tokens
@@ -63,8 +60,8 @@ def preset_settings(
     print_assumptions(found, f"{model} on {gpu}")
     shown = ", ".join(f"{name} {getattr(engine, name):,}" for name in GIVEN_BY_KEYS)
     whose = ""
-    if defaults is not None and standing:
-        whose = f"; of these {', '.join(key.removeprefix('engine.') for key in standing)}: {defaults.source}"
+    if standing:
+        whose = f"; of these {', '.join(key.removeprefix('engine.') for key in standing)}: {hardware.taken.source}"
     typer.echo(wrapped(f"  - {shown}: engine.* (--set){whose}", 4), err=True)
     if taken:
         print_server(hardware, {key: value for key, value in settings.items() if key in taken})

@@ -84,15 +84,17 @@ def with_version(sets: list[str] | None, version: str | None) -> list[str]:
     """
     if version is None:
         return list(sets or [])
-    from fastsim.config import version_settings
     from fastsim.config.spec import parse_value
-    from fastsim.engines.vllm.knobs import NAMES
+    from fastsim.engines import engine_of, server_of
+    from fastsim.engines.declaration import DEFAULT_ENGINE
     from fastsim.errors import InputError
 
     said = {name.strip(): value for name, _, value in (text.partition("=") for text in sets or [])}
-    release = version_settings(version)
+    of_release = server_of(DEFAULT_ENGINE).of_release
+    assert of_release is not None
+    release = of_release(version)
     engine = parse_value(said.get("engine.name", release["engine.name"]))
-    if engine not in NAMES:
+    if engine not in engine_of(release["engine.name"]).names:
         raise InputError(f"--vllm-version {version} with --set engine.name={engine}, but one of them was expected")
     settings = {key: str(value).lower() for key, value in release.items() if key not in said}
     return [*(f"{key}={value}" for key, value in settings.items()), *(sets or [])]

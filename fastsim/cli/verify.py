@@ -14,7 +14,7 @@ def command(
         str | None,
         typer.Option(
             "--against",
-            metavar="vllm",
+            metavar="PACKAGE",
             help="Instead of what was recorded, what the scheduler of the installed vLLM does on the cases' requests; "
             "only cases of the installed release. Needs no GPU.",
         ),

@@ -22,7 +22,6 @@ from fastsim.config.workload_parts import (
     SessionConfig,
     ThinkConfig,
 )
-from fastsim.engines.vllm.versions import engine_for_vllm_version, version_settings
 
 __all__ = [
     "EFFECTS",
@@ -50,12 +49,10 @@ __all__ = [
     "ThinkConfig",
     "WorkloadConfig",
     "check_rules",
-    "engine_for_vllm_version",
     "find_key",
     "load_config",
     "load_spec",
     "resolved",
     "spec_from_mapping",
-    "version_settings",
     "with_values",
 ]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, create_model
 
 from fastsim.engines import engine_of, engines
-from fastsim.engines.declaration import SharedKnobs
+from fastsim.engines.declaration import DEFAULT_ENGINE, SharedKnobs
 from fastsim.engines.vllm.knobs import VllmKnobs
 from fastsim.model import Coefficient, Model, Natural, Positive, a_list
 
@@ -34,7 +34,7 @@ else:
 class EngineConfig(EngineTables, VllmKnobs, SharedKnobs):
     """The scheduler's knobs: `engine.*`. None follows other keys (config/derived.py) or means "off"."""
 
-    name: EngineName = "vllm-0.33.0"
+    name: EngineName = DEFAULT_ENGINE
     """Which scheduler's rules hold."""
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 
-from fastsim.engines.declaration import Engine
+from fastsim.engines.declaration import DEFAULT_ENGINE, Engine, Server
 from fastsim.errors import InputError
 
 FOLDERS = (
@@ -30,6 +30,13 @@ def engines() -> tuple[Engine, ...]:
 def engine_of(name: str) -> Engine:
     """The engine that a value of `engine.name` stands for."""
     return next(engine for engine in engines() if name in engine.names)
+
+
+def server_of(name: str) -> Server:
+    """How an engine is served; one that is no server stands for the default engine's."""
+    server = engine_of(name).server or engine_of(DEFAULT_ENGINE).server
+    assert server is not None
+    return server
 
 
 def folders_of(names: Iterable[str]) -> list[str]:

@@ -9,14 +9,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from fastsim.engines.limits import Limits, Value, no_limits
 from fastsim.model import Model, Positive, Share, type_integer
 from fastsim.rule import Derived, Effect, Rule
+
+DEFAULT_ENGINE = "vllm-0.33.0"
+"""The value of `engine.name` where a spec says nothing. An engine that is no server is deployed as this one is."""
 
 
 class SharedKnobs(Model):
     """What every engine has, below `engine.`."""
 
-    name: str = "vllm-0.33.0"
+    name: str = DEFAULT_ENGINE
     """Which scheduler's rules hold."""
     num_gpu_blocks: Positive | None = None
     """KV blocks on the GPU, vLLM's null block included: under vLLM, usable are one fewer. Required."""
@@ -54,6 +58,31 @@ class Policy:
     knobs: tuple[str, ...]
 
 
+class Taken(NamedTuple):
+    """What a server takes from a GPU by itself.
+
+    Attributes
+    ----------
+    limits
+        `engine.max_num_seqs` and `engine.max_num_batched_tokens`, as far as the GPU decides them.
+    settings
+        Other keys.
+    deployment
+        Fields of `Deployment`: what becomes KV pool.
+    source
+        Whose choice this is, in words.
+    """
+
+    limits: dict[str, Any]
+    settings: dict[str, Any]
+    deployment: dict[str, Any]
+    source: str
+
+
+def _nothing_of_pool(tokens: int, max_model_len: int) -> dict[str, Any]:
+    return {}
+
+
 class Server(NamedTuple):
     """How a server with this engine is started, and what it takes from the GPU where nothing is said.
 
@@ -62,21 +91,29 @@ class Server(NamedTuple):
     command
         What starts it, up to its flags.
     flags, switches
-        Flag of a key, with its value behind; flag of a key that is on.
+        Flag of a key, with its value behind; flags of a key that is on and of one that is off (empty: none).
     deployment
         Flags of `tensor_parallel`, `gpu_memory_utilization`, and of a KV cache in fp8 (`fp8`, with its value).
     of_gpu
-        `of_gpu(bytes of a GPU, GPUs)`: settings, and fields of `Deployment`: what becomes KV pool.
+        `of_gpu(release or None for the newest known, name of a GPU, its bytes, GPUs)`: what it takes.
     of_pool
         `of_pool(tokens of the KV pool, max_model_len)`: settings.
+    of_release
+        `of_release(release)`: settings that stand for a release's rules, `engine.name` among them; None: there is only
+        the one that was recorded.
     """
 
     command: str
     flags: Mapping[str, str]
-    switches: Mapping[str, str]
+    switches: Mapping[str, tuple[str, str]]
     deployment: Mapping[str, str]
-    of_gpu: Callable[[float, int], tuple[dict[str, Any], dict[str, Any]]]
-    of_pool: Callable[[int, int], dict[str, Any]]
+    of_gpu: Callable[[str | None, str, float, int], "Taken"]
+    of_pool: Callable[[int, int], dict[str, Any]] = _nothing_of_pool
+    of_release: Callable[[str], dict[str, Any]] | None = None
+
+
+def _always(value: Value) -> bool:
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +145,10 @@ class Engine:
         What its own knobs decide; without any, `fastsim policies` has one row of all of them.
     reserved_blocks
         Blocks of `engine.num_gpu_blocks` that no request can hold.
+    limits
+        What it asks of every request: who fails can never be served.
+    is_plain
+        Whether a configuration holds a token in one block and decodes one a step: fits and averages follow from that.
     context_time
         Whether its step time knows the context (`latency.b3_us_per_context_token`).
     table_time
@@ -125,7 +166,7 @@ class Engine:
     has_prefix_trees
         Whether prefixes may extend one another, as those of conversations do.
     server
-        How it is served, where that differs from `vllm serve`.
+        How it is served; None: it is no server.
     live
         The installed package it can be compared with (`fastsim verify --against`).
     """
@@ -145,6 +186,8 @@ class Engine:
     columns: tuple[OwnColumn, ...] = ()
     policies: tuple[Policy, ...] = ()
     reserved_blocks: int = 0
+    limits: Limits = no_limits
+    is_plain: Callable[[Value], bool] = _always
     context_time: bool = True
     table_time: bool = False
     ends_at_max_model_len: bool = False

@@ -54,7 +54,7 @@ class Timeline:
             raise InputError(f"{option} {path}: cannot be written ({error.strerror or error})") from None
 
 
-def make_timeline(history: History, engine: str = "vllm") -> Timeline:
+def make_timeline(history: History, engine: str) -> Timeline:
     """The trace of a run. A large one is thinned, by rule.
 
     Request tracks: every k-th request, with the least k that leaves at most `MAX_REQUESTS` tracks and `MAX_SLICES`

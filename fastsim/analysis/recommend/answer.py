@@ -128,7 +128,7 @@ class Recommendation:
             "leave_alone": self.leave_alone,
             "max_num_seqs": seqs,
             "max_num_batched_tokens": tokens,
-            "vllm_flags": self.flags if self.command.startswith("vllm ") else None,
+            "flags": self.flags,
             "command": self.command,
             "deployment": dict(self.deployment),
             "slo": [term.text for term in self.terms],

@@ -1,62 +1,34 @@
-"""Settings as flags of the server."""
+"""Settings as flags of the engine's server."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from fastsim.engines import engine_of
-
-# vLLM 0.33.0, EngineArgs.add_cli_args
-VALUES = {
-    "engine.max_num_seqs": "--max-num-seqs",
-    "engine.max_num_batched_tokens": "--max-num-batched-tokens",
-    "engine.block_size": "--block-size",
-    "engine.long_prefill_token_threshold": "--long-prefill-token-threshold",
-    "engine.max_model_len": "--max-model-len",
-    "engine.policy": "--scheduling-policy",
-    "engine.watermark": "--watermark",
-    "engine.prefill_schedule_interval": "--prefill-schedule-interval",
-    "engine.num_gpu_blocks": "--num-gpu-blocks-override",
-}
-SWITCHES = {
-    "engine.enable_prefix_caching": "--{}enable-prefix-caching",
-    "engine.enable_chunked_prefill": "--{}enable-chunked-prefill",
-    "engine.scheduler_reserve_full_isl": "--{}scheduler-reserve-full-isl",
-}
-"""A flag that is turned off by a `no-` in front."""
-DEPLOYMENT = {
-    "tensor_parallel": "--tensor-parallel-size",
-    "gpu_memory_utilization": "--gpu-memory-utilization",
-    "fp8": "--kv-cache-dtype fp8",
-}
+from fastsim.engines import server_of
 
 
 def serve_command(engine: str) -> str:
     """What starts the server of an engine, up to its flags."""
-    server = engine_of(engine).server
-    return "vllm serve MODEL" if server is None else server.command
+    return server_of(engine).command
 
 
-def serve_flags(settings: Mapping[str, Any], engine: str = "vllm-0.33.0") -> tuple[list[str], list[str]]:
+def serve_flags(settings: Mapping[str, Any], engine: str) -> tuple[list[str], list[str]]:
     """Flags of the engine's server for these settings, and the settings that have none (remedies that it lacks)."""
-    server = engine_of(engine).server
-    values = VALUES if server is None else server.flags
-    switches = SWITCHES if server is None else server.switches
+    server = server_of(engine)
     flags, others = [], []
     for key, value in settings.items():
-        if key in values and value is not None:
-            flags += [values[key], str(value)]
-        elif key in switches:
-            flag = switches[key].format("" if value else "no-")
-            flags += [flag] if server is None or value else []
+        if key in server.flags and value is not None:
+            flags += [server.flags[key], str(value)]
+        elif key in server.switches:
+            on, off = server.switches[key]
+            flags += filter(None, [on if value else off])
         else:
             others.append(f"{key} = {'none' if value is None else value}")
     return flags, others
 
 
-def deployment_flags(deployment: Mapping[str, Any], engine: str = "vllm-0.33.0") -> list[str]:
+def deployment_flags(deployment: Mapping[str, Any], engine: str) -> list[str]:
     """Flags of the engine's server for what of a deployment is not its default."""
-    server = engine_of(engine).server
-    names = DEPLOYMENT if server is None else server.deployment
+    names = server_of(engine).deployment
     flags = []
     gpus = deployment.get("tensor_parallel", 1)
     if gpus > 1:

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from fastsim.config import Config
-from fastsim.engines import engine_of
-from fastsim.engines.vllm.versions import ServerDefaults, server_defaults
+from fastsim.engines import engine_of, server_of
+from fastsim.engines.declaration import DEFAULT_ENGINE, Taken
 from fastsim.errors import InputError
 from fastsim.presets import Estimate, deployed_on, estimate, load_gpu, load_model
 
@@ -18,50 +18,47 @@ CONTEXT_TIME = "latency.b3_us_per_context_token"
 class Hardware:
     """A preset or config.json of a model, a preset of a GPU, the block size, and what else is not as assumed.
 
-    `overrides` are fields of `Deployment` and their values, as `("tensor_parallel", 4)`.
+    `overrides` are fields of `Deployment` and their values, as `("tensor_parallel", 4)`; `release` is that of the
+    engine's server, None for the newest known.
     """
 
     model: str
     gpu: str
     block_size: int = 16
     overrides: tuple[tuple[str, Any], ...] = ()
-    engine: str = "vllm-0.33.0"
+    engine: str = DEFAULT_ENGINE
+    release: str | None = None
 
     @classmethod
     def deployed(
-        cls, model: str, gpu: str, block_size: int, overrides: Mapping[str, Any], engine: str = "vllm-0.33.0"
+        cls,
+        model: str,
+        gpu: str,
+        block_size: int,
+        overrides: Mapping[str, Any],
+        engine: str = DEFAULT_ENGINE,
+        release: str | None = None,
     ) -> "Hardware":
         """A model on a GPU, or on several as `4xh100`, served by an engine with what its server takes by itself.
 
         Raises
         ------
         InputError
-            When the overrides say another number of GPUs.
+            When the overrides say another number of GPUs, or the release is none.
         """
         gpu, known = deployed_on(gpu, overrides)
-        server = engine_of(engine).server
-        if server is not None:
-            _, taken = server.of_gpu(load_gpu(gpu).memory_bytes, known.get("tensor_parallel", 1))
-            known = {**taken, **known}
-        return cls(model, gpu, block_size, tuple(sorted(known.items())), engine)
+        bare = cls(model, gpu, block_size, tuple(known.items()), engine, release)
+        return replace(bare, overrides=tuple(sorted({**bare.taken.deployment, **known}.items())))
 
-    def defaults(self, vllm_version: str | None) -> ServerDefaults | None:
-        """What a vLLM server of that version (None: the newest known) sets on this GPU when nobody says otherwise.
+    @property
+    def gpus(self) -> int:
+        """How many GPUs share each layer."""
+        return int(dict(self.overrides).get("tensor_parallel", 1))
 
-        None where the engine has a server of its own, which says that itself.
-        """
-        if engine_of(self.engine).server is not None:
-            return None
-        _, gpu = _loaded(self.model, self.gpu)
-        return server_defaults(vllm_version, self.gpu, gpu.memory_bytes)
-
-    def with_defaults(self, vllm_version: str | None) -> "Hardware":
-        """The same with the share of memory that the version takes, where none is given."""
-        defaults = self.defaults(vllm_version)
-        if defaults is None or "gpu_memory_utilization" in dict(self.overrides):
-            return self
-        share = defaults.gpu_memory_utilization
-        return replace(self, overrides=tuple(sorted({**dict(self.overrides), "gpu_memory_utilization": share}.items())))
+    @property
+    def taken(self) -> Taken:
+        """What the engine's server takes from this GPU when nobody says otherwise."""
+        return server_of(self.engine).of_gpu(self.release, self.gpu, load_gpu(self.gpu).memory_bytes, self.gpus)
 
     def estimate(self, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
         """What the data sheets give for these two batch limits, and everything that is assumed."""
@@ -70,8 +67,7 @@ class Hardware:
     @property
     def name(self) -> str:
         """`llama-3.1-70b on 4 x h100`."""
-        count = dict(self.overrides).get("tensor_parallel", 1)
-        return f"{self.model} on {f'{count} x ' if count > 1 else ''}{self.gpu}"
+        return f"{self.model} on {f'{self.gpus} x ' if self.gpus > 1 else ''}{self.gpu}"
 
     def settings(self, max_num_seqs: int, max_num_batched_tokens: int) -> dict[str, Any]:
         """Pool, longest request and step times that the data sheets give, as far as the engine knows them."""
@@ -81,14 +77,10 @@ class Hardware:
         return settings
 
     def server_settings(self, max_num_seqs: int, max_num_batched_tokens: int) -> dict[str, Any]:
-        """What the engine's server sets by itself on this GPU and with this pool; nothing for `vllm serve`."""
-        server = engine_of(self.engine).server
-        if server is None:
-            return {}
+        """What the engine's server sets by itself with this pool, the two batch limits aside."""
         found = self.estimate(max_num_seqs, max_num_batched_tokens)
-        gpus = dict(self.overrides).get("tensor_parallel", 1)
-        settings, _ = server.of_gpu(load_gpu(self.gpu).memory_bytes, gpus)
-        return settings | server.of_pool(found.num_gpu_blocks * self.block_size, found.max_model_len)
+        tokens = found.num_gpu_blocks * self.block_size
+        return self.taken.settings | server_of(self.engine).of_pool(tokens, found.max_model_len)
 
     def blocks(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
         """KV blocks left beside the activations of such steps.
@@ -102,13 +94,8 @@ class Hardware:
 
 
 @cache
-def _loaded(model: str, gpu: str) -> tuple[Any, Any]:
-    return load_model(model), load_gpu(gpu)
-
-
-@cache
 def _estimated(hardware: Hardware, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
-    model, gpu = _loaded(hardware.model, hardware.gpu)
+    model, gpu = load_model(hardware.model), load_gpu(hardware.gpu)
     linear = {} if engine_of(hardware.engine).table_time else {"step_times": "linear"}
     return estimate(
         model,

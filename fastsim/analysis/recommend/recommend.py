@@ -90,8 +90,8 @@ def recommend(
     hardware = None
     if given is not None:
         engine = read.base.engine
-        hardware = Hardware.deployed(*given, engine.block_size, assume or {}, engine.name).with_defaults(vllm_version)
-    space, hardware_notes = _space(read, axes, hardware, vllm_version)
+        hardware = Hardware.deployed(*given, engine.block_size, assume or {}, engine.name, vllm_version)
+    space, hardware_notes = _space(read, axes, hardware)
     terms = slo_terms(space.base, percentile)
     traffic = Traffic(space.base.workload)
     with Evaluator(workers=workers or available_cores()) as evaluator:
@@ -127,17 +127,13 @@ def _deployment(base: Config, hardware: Hardware | None) -> dict[str, Any]:
     return {} if preset is None else {"tensor_parallel": gpus_of(preset)}
 
 
-def _space(
-    spec: Spec, axes: Sequence[str], hardware: Hardware | None, vllm_version: str | None
-) -> tuple[Space, tuple[str, ...]]:
+def _space(spec: Spec, axes: Sequence[str], hardware: Hardware | None) -> tuple[Space, tuple[str, ...]]:
     """The settings of the spec; on hardware, with what its data sheets give for everything the spec leaves open."""
     notes: tuple[str, ...] = ()
     if hardware is not None:
         check_no_preset(spec.base)
         given = spec.settings
-        defaults = hardware.defaults(vllm_version)
-        own = {} if defaults is None else defaults.settings()
-        standing = {key: value for key, value in own.items() if key not in given}
+        standing = {key: value for key, value in hardware.taken.limits.items() if key not in given}
         spec = Spec(spec.source, (Layer("--model", Path(), standing), *spec.layers))
         engine = spec.base.engine
         found = hardware.settings(engine.max_num_seqs, engine.max_num_batched_tokens)
@@ -149,9 +145,9 @@ def _space(
             table = "a shipped table of measured kernels" if times.source == "shipped" else "a table from data sheets"
             whence = f"come from {table}: expect {times.expected}"
         notes = (f"step times of {hardware.name} {whence}; fastsim calibrate fits them to a run",)
-        if defaults is not None and standing:
+        if standing:
             said = ", ".join(f"{key.removeprefix('engine.')} {value:,}" for key, value in standing.items())
-            notes = (*notes, f"current is {defaults.source}: {said} (--vllm-version names another)")
+            notes = (*notes, f"current is {hardware.taken.source}: {said} (--vllm-version names another)")
         if BLOCKS in given:
             hardware = None
     space = space_of(spec, axes, hardware)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fastsim.engines.blis.limits import limits
 from fastsim.engines.clock import ENDS, LONGEST_RUN_US, fits, overflow
 from fastsim.engines.declaration import Engine, OwnColumn, Policy
 from fastsim.model import Model, Natural
@@ -86,6 +87,7 @@ ENGINE = Engine(
     reads=frozenset(("long_prefill_token_threshold",)),
     instead={"max_model_len": "engine.blis.max_model_len", "policy": "engine.blis.scheduler"},
     rules=RULES,
+    limits=limits,
     effects=(
         Effect(
             ("engine.blis.kv_transfer_bandwidth", "engine.blis.kv_transfer_base_latency_us"),

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fastsim.engines.clock import fixed_time, time_per_token
 from fastsim.engines.declaration import Engine, Policy
+from fastsim.engines.rlt.limits import limits
 from fastsim.model import Coefficient, Model, Positive, type_integer
 from fastsim.rule import Rule, absent
 
@@ -118,6 +119,7 @@ ENGINE = Engine(
         "long_prefill_token_threshold": "engine.rlt.prefill_chunk_size",
     },
     rules=RULES,
+    limits=limits,
     policies=(
         Policy(
             "staged scheduler",

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fastsim.engines.clock import ENDS, fits, overflow
 from fastsim.engines.declaration import Engine, OwnColumn
+from fastsim.engines.sglang.limits import limits
 from fastsim.engines.sglang.server import SERVER
 from fastsim.model import Model, Natural, Positive, Share, type_integer
 from fastsim.rule import Derived, Effect, Rule, absent
@@ -167,6 +168,7 @@ ENGINE = Engine(
         "prefill_schedule_interval": "engine.sglang.prefill_decode_interval",
     },
     rules=RULES,
+    limits=limits,
     effects=(
         _needs(_PRIORITY, "enable_priority_scheduling", "engine.sglang.enable_priority_scheduling is off"),
         Effect(

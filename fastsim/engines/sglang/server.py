@@ -6,7 +6,7 @@ recorded.
 
 from typing import Any
 
-from fastsim.engines.declaration import Server
+from fastsim.engines.declaration import Server, Taken
 
 MIB = 2**20
 TIERS = (
@@ -33,13 +33,13 @@ def mem_fraction_static(memory_mib: float, chunk: int, graph: int, gpus: int) ->
     return round((memory_mib - reserved) / memory_mib, 3)
 
 
-def of_gpu(memory_bytes: float, gpus: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings, and what of a deployment: all that the share leaves beside the weights is KV pool."""
+def of_gpu(release: str | None, gpu: str, memory_bytes: float, gpus: int) -> Taken:
+    """The chunk, and what of a deployment: all that the share leaves beside the weights is KV pool."""
     memory_mib = memory_bytes / MIB
     chunk, small, large = gpu_tier(memory_mib)
     share = mem_fraction_static(memory_mib, chunk, small if gpus < 4 else large, gpus)
     deployment = {"gpu_memory_utilization": share, "activation_bytes": 0.0, "non_torch_bytes": 0.0}
-    return {"engine.sglang.chunked_prefill_size": chunk}, deployment
+    return Taken({}, {"engine.sglang.chunked_prefill_size": chunk}, deployment, f"SGLang 0.5's own on {gpu}")
 
 
 def of_pool(tokens: int, max_model_len: int) -> dict[str, Any]:
@@ -70,7 +70,7 @@ SERVER = Server(
         },
     },
     switches={
-        _TABLE + name: f"--{name.replace('_', '-')}"
+        _TABLE + name: (f"--{name.replace('_', '-')}", "")
         for name in (
             "enable_mixed_chunk",
             "disable_radix_cache",

@@ -1,9 +1,9 @@
 """What holds between KV cache groups, speculation and the other knobs."""
 
 from math import lcm
-from typing import Any
 
 from fastsim.engines.declaration import OwnColumn
+from fastsim.engines.limits import Value
 from fastsim.engines.vllm.group_texts import effective_groups, is_plain
 from fastsim.rule import Effect, Rule
 
@@ -39,9 +39,9 @@ def is_special(texts: Texts, disabled: bool, block_size: int, method: str | None
     return method is not None or not is_plain(effective_groups(texts, disabled, block_size))
 
 
-def is_special_config(config: Any) -> bool:
-    """The same of a configuration."""
-    return is_special(*(config.value(key) for key in (*LAYOUT, "spec.method")))
+def is_plain_config(value: Value) -> bool:
+    """Whether a configuration has one full-attention group and no drafts."""
+    return not is_special(*(value(key) for key in (*LAYOUT, "spec.method")))
 
 
 def _special_only_if(key: str, allowed: tuple[object, ...], sentence: str) -> Rule:

@@ -10,8 +10,11 @@ from pydantic import AfterValidator, Field
 
 from fastsim.engines.clock import ENDS, fits, overflow
 from fastsim.engines.declaration import Engine
-from fastsim.engines.vllm.group_rules import GROUP_EFFECTS, GROUP_RULES, SPEC_COLUMNS, SPEC_KEYS
+from fastsim.engines.vllm.group_rules import GROUP_EFFECTS, GROUP_RULES, SPEC_COLUMNS, SPEC_KEYS, is_plain_config
 from fastsim.engines.vllm.group_texts import checked_groups
+from fastsim.engines.vllm.limits import NULL_BLOCKS, limits
+from fastsim.engines.vllm.policies import POLICIES
+from fastsim.engines.vllm.server import SERVER
 from fastsim.engines.vllm.start import START_RULES
 from fastsim.model import Model, Natural, Pause, Positive, a_list
 from fastsim.rule import Derived, Effect, Rule
@@ -237,7 +240,11 @@ ENGINE = Engine(
         Derived("engine.victim", ("engine.policy",), default_victim),
     ),
     columns=SPEC_COLUMNS,
-    reserved_blocks=1,  # the null block
+    reserved_blocks=NULL_BLOCKS,
+    limits=limits,
+    is_plain=is_plain_config,
+    server=SERVER,
+    policies=POLICIES,
     ends_at_max_model_len=True,
     records_steps=True,
     table_time=True,
