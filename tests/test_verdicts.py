@@ -61,6 +61,12 @@ SWAP = "engine.preemption_mode = 'swap'\nengine.swap_space_blocks = 100000\n"
 DEAR = GROWING_AT_10 + SWAP + "engine.swap_us_per_block = 2000"
 CYCLE = AT_ONCE + "engine.preemption_mode = 'restart'\nengine.victim = 'most_computed'\nengine.num_gpu_blocks = 2001\n"
 FEW_BLOCKS = "engine.num_gpu_blocks = 96\nworkload.prompt.mean = 600\nworkload.output.mean = 400\n"
+FEW = """
+engine.num_gpu_blocks = 600
+workload.prompt = { dist = 'constant', mean = 300 }
+workload.arrival = { kind = 'poisson', rate_per_s = 1.5 }
+workload.output = { dist = 'uniform', min = 200, max = 1000 }
+"""
 
 CASES: dict[str, tuple[str, str, str]] = {
     # --- ok ---
@@ -84,6 +90,16 @@ CASES: dict[str, tuple[str, str, str]] = {
         "ok",
         "125 preemptions of 200 requests, 8 % of the tokens, a thousandth of the time",
         FEW_BLOCKS + "workload.arrival = { kind = 'poisson', rate_per_s = 0.4 }\nengine.num_gpu_blocks = 100",
+    ),
+    "few requests": (
+        "ok",
+        "a quarter of the load; that three more are in flight at the end than in the middle is chance",
+        FEW + "workload.num_requests = 40\nworkload.seed = 1",
+    ),
+    "few requests, TTFT p99 0.2 s": (
+        "ok",
+        "60 % of the load, 80 requests: the backlog goes up by 4 and down again",
+        FEW + "workload.num_requests = 80\nworkload.arrival.rate_per_s = 3",
     ),
     "two priorities": (
         "ok",
@@ -239,6 +255,20 @@ def test_a_user_would_sign(name: str) -> None:
     label, why, _ = CASES[name]
     metrics = run(name)
     assert metrics["verdict"] == label, (why, reason(metrics))
+
+
+def test_few_requests_are_no_overload_by_chance() -> None:
+    """Of 60 runs of 40 requests at 13 to 40 % of what there is, hardly any; of as many at 150 %, nearly all."""
+    shares = []
+    for rate in (0.5, 1.5, 6.0):
+        load = FEW + f"workload.num_requests = 40\nworkload.arrival.rate_per_s = {rate}\n"
+        verdicts = [
+            fastsim.simulate(config_of(load + f"workload.seed = {seed}")).metrics["verdict"] for seed in range(60)
+        ]
+        shares.append(verdicts.count("overloaded") / 60)
+    assert shares[0] <= 0.05
+    assert shares[1] <= 0.15
+    assert shares[2] >= 0.75
 
 
 def test_every_column_is_filled_by_some_run() -> None:

@@ -21,6 +21,8 @@ _FINISHED = int(Status.FINISHED)
 _REJECTED = int(Status.REJECTED)
 _TIMED_OUT = int(Status.TIMED_OUT)
 _UNSERVABLE = int(Status.UNSERVABLE)
+CHANCE = 2.0
+"""A steady number in flight wanders by about its square root: growth up to so many of those is chance."""
 
 
 class Load(NamedTuple):
@@ -193,9 +195,13 @@ def _backlog(log, params, first_us, last_us, scratch, floats, ints):
     With deviations u_k of the sample times from their mean, slope = sum(u_k * backlog_k) / sum(u_k^2). An event that
     changes the backlog by one from time e on adds the sum of the u_k with t_k >= e: a suffix sum, so nothing but the
     arrivals needs an order. Events before the window add nothing, since all u_k sum to zero.
+
+    It grows where it takes in more than a share of the arrivals; at an offered load of up to 1 that must also be more
+    than chance makes, or a few requests more in flight at the end than in the middle would pass for overload.
     """
     num_requests = log.status.shape[0]
     count = 0
+    in_flight = 0
     ordered = True
     for i in range(num_requests):
         if is_offered(log.status[i]) and 2 * (log.arrival_us[i] - first_us) >= last_us - first_us:
@@ -232,9 +238,12 @@ def _backlog(log, params, first_us, last_us, scratch, floats, ints):
             gone_us = log.finish_us[i]
         elif status == _REJECTED:
             gone_us = log.arrival_us[i]
+        in_flight += is_offered(status) and (gone_us == NEVER or gone_us > last_us)
         if gone_us > scratch[0] and gone_us <= last_us:
             cross -= suffix[_first_at_or_after(scratch, count, gone_us)]
     slope = cross / square
     floats["backlog_slope_req_per_s"] = slope * 1e6
     rate = (count - 1) / (scratch[count - 1] - scratch[0])
-    ints["overloaded"] = slope > params["overload_threshold"] * rate
+    grown = slope * 0.5 * (last_us - first_us)
+    by_chance = floats["offered_load"] <= 1.0 and grown * grown <= CHANCE * CHANCE * in_flight
+    ints["overloaded"] = slope > params["overload_threshold"] * rate and not by_chance

@@ -154,7 +154,15 @@ def load_columns(
         slope, rate = backlog([request for request, _ in offered])
         if slope is not None:
             columns["backlog_slope_req_per_s"] = float(slope * 10**6)
-            grows = slope > Fraction(params["overload_threshold"]) * rate
+            last_us = first_us + span_us
+            done_later = [
+                r for r, _ in offered if r["status"] in ("finished", "timed_out") and r["finish_us"] > last_us
+            ]
+            never_done = [r for r, _ in offered if r["status"] not in ("finished", *GONE)]
+            grown, in_flight = slope * span_us / 2, len(done_later) + len(never_done)
+            within = columns["offered_load"] is not None and columns["offered_load"] <= 1
+            by_chance = within and grown**2 <= 4 * in_flight  # a steady number wanders by about its square root
+            grows = slope > Fraction(params["overload_threshold"]) * rate and not by_chance
     done_us = [request["arrival_us"] + need.us - params["frontend_us"] for request, need in offered]
     due = [
         (request, at_us + need.us)

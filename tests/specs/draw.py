@@ -280,7 +280,12 @@ def _step_table(rng: random.Random) -> Spec:
 
 
 def _groups_and_drafts(rng: random.Random, spec: Spec) -> Spec:
-    """Several KV cache groups, a window, or speculative decoding; what they refuse is taken back."""
+    """Several KV cache groups, a window, or speculative decoding; what they refuse is taken back.
+
+    Not with outputs of millions of tokens: these runs are stepped, and would take hours.
+    """
+    if spec.get("workload.output.mean", 0) > 100_000:
+        return spec
     size = spec["engine.block_size"]
     spec = spec | {"engine.preemption_mode": "recompute", "engine.slot_preempt_preflight": True}
     spec.pop("latency.b6_us_per_window_token", None)
