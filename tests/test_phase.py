@@ -393,7 +393,6 @@ def test_seeds_that_change_nothing_are_named():
 @pytest.mark.parametrize(
     "options",
     [
-        ["--x", RATE],
         ["--x", RATE, "--y", RATE],
         ["--x", RATE, "--y", "engine.max_num_seqs", "--metric", "goodness > 1"],
         ["--x", RATE, "--y", "engine.max_num_seqs", "--stride", "0"],
@@ -406,3 +405,72 @@ def test_bad_input_is_one_sentence(spec_file, capsys, options):
     code, out, err = run(capsys, "phase", spec_file, *options)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
+
+
+# --- one axis ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cliff", [1, 7, 8, 9, 40, 62])
+def test_a_cliff_is_found_by_halving(cliff):
+    drawn = Drawn(np.arange(64)[None, :] >= cliff)
+    labels, known = refine((1, 64), drawn, (8, 8))
+    assert np.array_equal(labels, drawn.labels)
+    assert known.sum() <= 14  # nine probes, three halvings, both sides
+
+
+@pytest.fixture(scope="module")
+def line() -> PhaseMap:
+    return phase(SPEC, f"{RATE}=1:20:40:log", seeds=3)
+
+
+def test_a_line_is_a_row_of_the_map(line):
+    whole = phase(SPEC, f"{RATE}=1:20:40:log", seeds=3, stride=1)
+    assert line.y is None
+    assert line.labels.shape == (1, 40)
+    assert len(np.unique(line.labels)) > 1
+    assert np.array_equal(line.labels, whole.labels)
+    assert line.runs < 0.7 * whole.runs == 0.7 * whole.full_runs
+    table = line.to_polars()
+    assert table.columns == [RATE, "class", "evaluated", "agreement"]
+    assert table[RATE].to_list() == list(line.x.values)
+    runs = line.figures
+    assert runs.height == line.runs
+    assert runs["x_place"].unique().to_list() == np.flatnonzero(line.evaluated[0]).tolist()
+
+
+def test_the_figures_of_a_line_are_those_of_its_runs(line):
+    place = int(np.flatnonzero(line.evaluated[0])[3])
+    base = {key: SPEC[key] for key in ("engine", "workload")}
+    sets = [f"{RATE}={line.x.values[place]}"]
+    runs = [
+        fastsim.simulate(spec_from_mapping(base, [*sets, f"workload.seed={seed}"]).config()).metrics
+        for seed in (3, 4, 5)
+    ]
+    kept = line.figures.filter(x_place=place)
+    for name in ("ttft_p99_ms", "goodput_req_per_s", "preemptions"):
+        assert sorted(kept[name].to_list()) == sorted(run[name] for run in runs)
+    assert sorted(kept["class"].to_list()) == sorted(run["verdict"] for run in runs)
+
+
+def test_the_text_of_a_line_says_where_the_cliff_is(line):
+    text = phase_text(line)
+    assert all(len(row) <= 80 for row in text.splitlines())
+    answer = " ".join(text.partition("\n\n")[0].split())
+    assert answer.startswith(f"Answer: over {RATE}, service holds from 1 to ")
+    last = next(k for k in range(40) if line.labels[0, k] != line.labels[0, 0]) - 1
+    assert f"service holds from 1 to {line.x.values[last]:.4g}," in answer
+    assert text.count(" of 3 ") == min(24, line.evaluated.sum())
+
+
+def test_a_line_and_a_map_as_page_and_picture(spec_file, tmp_path, capsys):
+    pytest.importorskip("altair")
+    for more in ([], ["--y", "engine.max_num_seqs=4,16"]):
+        page, picture = tmp_path / "map.html", tmp_path / "map.png"
+        options = ["--x", f"{RATE}=1:8:6", "--seeds", "2", *more, "--html", page, "--png", picture]
+        code, out, _ = run(capsys, "phase", spec_file, *options)
+        assert code == 0
+        assert f"{page}: " in out
+        text = page.read_text()
+        assert "<h1>Where service holds, by workload.arrival.rate_per_s" in text
+        assert ("ttft_p99_ms" in text) == (not more)
+        assert picture.read_bytes().startswith(b"\x89PNG")

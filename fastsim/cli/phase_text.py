@@ -44,12 +44,23 @@ def phase_text(found: PhaseMap) -> str:
     """The answer, the map with its legend, and where classes change along x."""
     from fastsim.cli.tables import wrapped
 
-    parts = [wrapped(f"Answer: {_answer(found)}"), "", _drawn(found), "", _legend(found), "", _changes(found), ""]
+    if found.y is None:
+        from fastsim.cli.phase_line import line_table
+
+        details = line_table(found)
+    else:
+        details = _changes(found)
+    parts = [wrapped(f"Answer: {answer_of(found)}"), "", _drawn(found), "", _legend(found), "", details, ""]
     parts += [wrapped(note) for note in _notes(found)]
     return "\n".join(parts)
 
 
-def _answer(found: PhaseMap) -> str:
+def answer_of(found: PhaseMap) -> str:
+    """The answer in a sentence."""
+    if found.y is None:
+        from fastsim.cli.phase_line import line_answer
+
+        return line_answer(found)
     good = found.classes[-1]
     what = "service holds" if good == "ok" else good + " holds" if _is_verdict(found) else good
     shares = [(name, found.share(name)) for name in reversed(found.classes) if found.share(name) > 0]
@@ -84,9 +95,9 @@ def _drawn(found: PhaseMap) -> str:
     rows, columns = found.labels.shape
     tall, wide = -(-rows // ROWS), -(-columns // COLUMNS)
     starts = list(range(0, rows, tall))
-    names = {start: _value(found.y.values[start]) for start in starts}
+    names = {start: "" if found.y is None else value_text(found.y.values[start]) for start in starts}
     width = max(map(len, names.values()))
-    lines = [cut(found.y.name, line_width())]
+    lines = [] if found.y is None else [cut(found.y.name, line_width())]
     for place, start in reversed(list(enumerate(starts))):
         letters = [
             _block(found, slice(start, start + tall), slice(column, column + wide))
@@ -96,7 +107,7 @@ def _drawn(found: PhaseMap) -> str:
         lines.append(f"{names[start] if named else '':>{width}} |{''.join(letters)}")
     across = len(range(0, columns, wide))
     lines.append(" " * width + " +" + "-" * across)
-    left, right = _value(found.x.values[0]), _value(found.x.values[-1])
+    left, right = value_text(found.x.values[0]), value_text(found.x.values[-1])
     lines.append(" " * (width + 2) + left + right.rjust(max(across - len(left), len(right) + 1)))
     lines.append(" " * (width + 2) + cut(found.x.name, max(8, line_width() - width - 2)).center(across).rstrip())
     return "\n".join(lines)
@@ -109,7 +120,8 @@ def _block(found: PhaseMap, rows: slice, columns: slice) -> str:
     return _letter(found, min(counts, key=lambda code: (-counts[code], code)))
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value of an axis in at most 12 characters."""
     from fastsim.analysis.compare.rows import level_text
     from fastsim.cli.tables import number
 
@@ -144,19 +156,21 @@ def _changes(found: PhaseMap) -> str:
     """Along x, at a few values of y: which class from where to where, and where seeds disagree at its end."""
     from fastsim.cli.tables import table
 
+    y_axis = found.y
+    assert y_axis is not None
     rows = found.labels.shape[0]
     picked = sorted({round(k * (rows - 1) / (ROWS_IN_NUMBERS - 1)) for k in range(ROWS_IN_NUMBERS)})
     lines = []
     for row in picked:
-        for code, first, last, doubt in _spans(found, row):
+        for code, first, last, doubt in spans(found, row):
             name = found.classes[code] if _is_verdict(found) else _SIDES[code]
-            values = [_value(found.x.values[place]) for place in (first, last)]
-            lines.append([_value(found.y.values[row]), name, *values, doubt])
-    x, y = (name.rpartition(".")[2] for name in (found.x.name, found.y.name))
+            values = [value_text(found.x.values[place]) for place in (first, last)]
+            lines.append([value_text(y_axis.values[row]), name, *values, doubt])
+    x, y = (name.rpartition(".")[2] for name in (found.x.name, y_axis.name))
     return table([y, "class", f"{x} from", "to", "seeds disagree"], lines, left=2)
 
 
-def _spans(found: PhaseMap, row: int) -> list[tuple[int, int, int, str]]:
+def spans(found: PhaseMap, row: int) -> list[tuple[int, int, int, str]]:
     """Spans of one class along a row, and the cells around its end whose seeds disagree."""
     labels, doubtful = found.labels[row], found.disagrees[row]
     ends = [*np.flatnonzero(labels[:-1] != labels[1:]).tolist(), len(labels) - 1]
@@ -165,7 +179,7 @@ def _spans(found: PhaseMap, row: int) -> list[tuple[int, int, int, str]]:
     for last in ends:
         inside = [place for place in range(first, last + 1) if doubtful[place]]
         if inside:
-            low, high = (_value(found.x.values[place]) for place in (inside[0], inside[-1]))
+            low, high = (value_text(found.x.values[place]) for place in (inside[0], inside[-1]))
             doubt = f"at {low}" if len(inside) == 1 else f"{low} to {high}"
         else:
             doubt = "-"
@@ -178,12 +192,13 @@ def _notes(found: PhaseMap) -> list[str]:
     rows, columns = found.labels.shape
     share = found.runs / found.full_runs
     notes = [
-        f"{columns} x {rows} cells, {found.seeds} seed{'s' * (found.seeds != 1)} each: {found.runs:,} runs, "
+        f"{columns if found.y is None else f'{columns} x {rows}'} cells, "
+        f"{found.seeds} seed{'s' * (found.seeds != 1)} each: {found.runs:,} runs, "
         f"{100 * share:.1f} % of the {found.full_runs:,} of the whole grid."
     ]
     if found.runs < found.full_runs:
         down, across = found.strides
-        apart = str(across) if down == across else f"{across} x {down}"
+        apart = str(across) if down == across or found.y is None else f"{across} x {down}"
         notes.append(
             f"Boundaries were followed from probes {apart} cells apart: an island that fits between them can be "
             "missed; --stride 1 runs every cell."
@@ -208,7 +223,7 @@ def phase_json(found: PhaseMap) -> str:
     return json.dumps(
         {
             "x": {"name": found.x.name, "values": list(found.x.values)},
-            "y": {"name": found.y.name, "values": list(found.y.values)},
+            "y": None if found.y is None else {"name": found.y.name, "values": list(found.y.values)},
             "classes": list(found.classes),
             "shares": {name: found.share(name) for name in found.classes},
             "labels": found.labels.tolist(),

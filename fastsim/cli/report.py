@@ -74,9 +74,9 @@ def command(
     written = []
     if page is not None or picture is None:
         path = folder / "report.html" if page is None else page
-        written.append(_write(path, page_of(sweep, source, gpu_hour_price).encode(), "--html"))
+        written.append(write_file(path, page_of(sweep, source, gpu_hour_price).encode(), "--html"))
     if picture is not None:
-        written.append(_write(picture, picture_of(sweep), "--png"))
+        written.append(write_file(picture, picture_of(sweep), "--png"))
     if sweep.question.answer:
         from fastsim.cli.tables import wrapped
 
@@ -96,7 +96,8 @@ def named(sweep: "Sweep", of: str) -> "Sweep":
     return replace(sweep, question=replace(sweep.question, answer=f"Answer, from {of}: {said}"))
 
 
-def _write(path: Path, data: bytes, option: str) -> str:
+def write_file(path: Path, data: bytes, option: str) -> str:
+    """Write a file that an option names, and say how large it is."""
     from fastsim.errors import InputError
 
     try:

@@ -1,4 +1,4 @@
-"""The two axes of a phase map, and the grid of it: from a spec's [sweep], or ranges and lists of their own."""
+"""The one or two axes of a phase map, and the grid of it: from a spec's [sweep], or ranges and lists of their own."""
 
 import re
 from collections.abc import Sequence
@@ -28,16 +28,17 @@ class PhaseAxis:
 
 
 def phase_grid(
-    spec: Spec, x: str, y: str, resolution: int | None, seeds: int
-) -> tuple[Grid, PhaseAxis, PhaseAxis, list[str]]:
-    """The grid over two axes and seeds, and both axes.
+    spec: Spec, x: str, y: str | None, resolution: int | None, seeds: int
+) -> tuple[Grid, PhaseAxis, PhaseAxis | None, list[str]]:
+    """The grid over one or two axes and seeds, and the axes.
 
     Parameters
     ----------
     spec
         Settings, and the [sweep] that axes can be named from; its other axes stay at their base values.
     x, y
-        An axis of the spec's [sweep] (or a choice) by name, `key=start:stop[:num][:log]`, or `key=v1,v2,...`.
+        An axis of the spec's [sweep] (or a choice) by name, `key=start:stop[:num][:log]`, or `key=v1,v2,...`. Without
+        y: one axis.
     resolution
         Number of values of a range that does not say its own, and of a named numeric axis (from its least to its
         largest value). None: 64 for ranges, a named axis keeps its values.
@@ -46,7 +47,7 @@ def phase_grid(
 
     Returns
     -------
-    grid, x axis, y axis, names of swept axes that were left at their base values
+    grid, x axis, y axis (or None), names of swept axes that were left at their base values
     """
     if resolution is not None and not 2 <= resolution <= MAX_RESOLUTION:
         raise InputError(f"--resolution {resolution}, but an integer from 2 to {MAX_RESOLUTION} was expected")
@@ -54,8 +55,8 @@ def phase_grid(
         raise InputError(f"--seeds {seeds}, but an integer from 1 to 1000 was expected")
     sweep = read_sweep(spec)
     table: dict[str, Any] = {"axes": {}, "choice": {}, "seeds": seeds}
-    names = []
-    for option, text in (("--x", x), ("--y", y)):
+    names: list[str] = []
+    for option, text in (("--x", x), *((("--y", y),) if y is not None else ())):
         name, values = _axis(text, option, sweep, resolution)
         if name in names:
             raise InputError(f"--x and --y are both {name}, but two axes were expected")
@@ -68,7 +69,8 @@ def phase_grid(
     by_name = {axis.name: tuple(axis.values) for axis in grid.axes}
     others = [*sweep.axes, *(key for group in sweep.zips for key in group), *(f"choice.{n}" for n in sweep.choices)]
     left = [name for name in others if name not in names]
-    return grid, PhaseAxis(names[0], by_name[names[0]]), PhaseAxis(names[1], by_name[names[1]]), left
+    found = [PhaseAxis(name, by_name[name]) for name in names]
+    return grid, found[0], found[1] if len(found) > 1 else None, left
 
 
 def _axis(text: str, option: str, sweep: Sweep, resolution: int | None) -> tuple[str, Any]:

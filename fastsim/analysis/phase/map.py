@@ -1,7 +1,7 @@
-"""Phase maps: over two axes, where service holds, thrashes, starves or overloads, at a fraction of the grid's runs."""
+"""Phase maps over one or two axes: where service holds, thrashes, starves or overloads, at a fraction of all runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,18 @@ DECIDED = 0.7
 """Below this share of its seeds (3 of 5, 2 of 3) a cell is nearly undecided: its neighbours are looked at, too."""
 
 
+FIGURES = ("ttft_p99_ms", "goodput_req_per_s", "output_throughput_tok_per_s", "preemptions")
+"""What is kept of every run beside its class, with the metric that the classes come from."""
+
+
 @dataclass(frozen=True)
 class PhaseMap:
-    """A map over two axes. Arrays have shape (len(y.values), len(x.values)).
+    """A map over one or two axes. Arrays have shape (len(y.values), len(x.values)); (1, len(x.values)) of one axis.
 
     Attributes
     ----------
     x, y
-        Names and values of the axes.
+        Names and values of the axes; y is None for a map of one.
     classes
         Names of the classes, the worst first and the good one last.
     column
@@ -56,10 +60,12 @@ class PhaseMap:
         Whether all seeds gave the same requests, as those of a trace are.
     nothing_done
         Runs that their horizon ended before any request completed.
+    figures
+        One row a run: `x_place`, `y_place`, `class`, and FIGURES.
     """
 
     x: PhaseAxis
-    y: PhaseAxis
+    y: PhaseAxis | None
     classes: tuple[str, ...]
     column: str
     labels: npt.NDArray[np.int64]
@@ -72,6 +78,7 @@ class PhaseMap:
     at_base: tuple[str, ...]
     seeds_alike: bool
     nothing_done: int = 0
+    figures: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     @property
     def disagrees(self) -> npt.NDArray[np.bool_]:
@@ -83,11 +90,12 @@ class PhaseMap:
         return float((self.labels == self.classes.index(name)).mean())
 
     def to_polars(self) -> pl.DataFrame:
-        """One row a cell: both axes by name, `class`, `evaluated`, `agreement` (null where it was not run)."""
+        """One row a cell: the axes by name, `class`, `evaluated`, `agreement` (null where it was not run)."""
         rows, columns = self.labels.shape
+        up = {} if self.y is None else {self.y.name: [value for value in self.y.values for _ in range(columns)]}
         return pl.DataFrame(
             {
-                self.y.name: [value for value in self.y.values for _ in range(columns)],
+                **up,
                 self.x.name: list(self.x.values) * rows,
                 "class": [self.classes[code] for code in self.labels.ravel()],
                 "evaluated": self.evaluated.ravel(),
@@ -99,7 +107,7 @@ class PhaseMap:
 def phase(
     spec: Spec | Mapping[str, Any] | str | Path,
     x: str,
-    y: str,
+    y: str | None = None,
     metric: str | None = None,
     *,
     resolution: int | None = None,
@@ -107,7 +115,7 @@ def phase(
     stride: int | None = None,
     workers: int | None = None,
 ) -> PhaseMap:
-    """Map the verdict, or a limit on a metric, over two axes; only cells at boundaries and a few probes are run.
+    """Map the verdict, or a limit on a metric, over one or two axes; only cells at boundaries and a few probes are run.
 
     Parameters
     ----------
@@ -115,7 +123,8 @@ def phase(
         A spec file, a mapping of the shape that TOML gives, or `load_spec(...)`. Axes of its [sweep] other than x and y
         stay at their base values.
     x, y
-        An axis of the spec's [sweep] by name, `key=start:stop[:num][:log]`, or `key=v1,v2,...`.
+        An axis of the spec's [sweep] by name, `key=start:stop[:num][:log]`, or `key=v1,v2,...`. Without y the map is a
+        line: where is the cliff?
     metric
         `verdict` (by default), or a condition such as `ttft_p99_ms <= 2000`.
     resolution
@@ -139,12 +148,12 @@ def phase(
         spec = spec_from_mapping(spec)
     grid, x_axis, y_axis, at_base = phase_grid(spec, x, y, resolution, seeds)
     classes = read_classes(metric, grid.class_names)
-    shape = (len(y_axis.values), len(x_axis.values))
+    shape = (1 if y_axis is None else len(y_axis.values), len(x_axis.values))
     if stride is not None and stride < 1:
         raise InputError(f"--stride {stride}, but an integer of at least 1 was expected")
     rows, columns = (stride or (8 if size > FINE else 4) for size in shape)
     with Evaluator(grid, workers) as evaluator:
-        cells = _Cells(evaluator, grid, classes, (y_axis.name, x_axis.name), shape, seeds)
+        cells = _Cells(evaluator, grid, classes, (None if y_axis is None else y_axis.name, x_axis.name), shape, seeds)
         labels, known = refine(shape, cells.evaluate, (rows, columns))
         runs = evaluator.runs
     return PhaseMap(
@@ -162,6 +171,7 @@ def phase(
         tuple(at_base),
         seeds > 1 and cells.alike,
         cells.nothing_done,
+        cells.figures(),
     )
 
 
@@ -173,7 +183,7 @@ class _Cells:
         evaluator: Evaluator,
         grid: Grid,
         classes: Classes,
-        names: tuple[str, str],
+        names: tuple[str | None, str],
         shape: tuple[int, int],
         seeds: int,
     ) -> None:
@@ -181,11 +191,17 @@ class _Cells:
         self._classes = classes
         self._seeds = seeds
         sizes = [len(axis.values) for axis in grid.axes]
-        strides = {axis.name: prod(sizes[n + 1 :]) for n, axis in enumerate(grid.axes)}
+        strides: dict[str | None, int] = {axis.name: prod(sizes[n + 1 :]) for n, axis in enumerate(grid.axes)}
+        strides[None] = 0
         self._strides = np.array([strides[names[0]], strides[names[1]], strides[SEED]])
         self.agreement = np.full(shape, np.nan)
         self.alike = True
         self.nothing_done = 0
+        self._figures: list[pl.DataFrame] = []
+
+    def figures(self) -> pl.DataFrame:
+        """One row a run, in the order of the map."""
+        return pl.concat(self._figures).sort("y_place", "x_place", maintain_order=True)
 
     def evaluate(self, cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The class that most seeds of each cell are of, and whether not many more are."""
@@ -195,6 +211,7 @@ class _Cells:
         codes = np.empty(indices.size, np.int64)
         rows = self._evaluator.rows(indices.ravel()[order])
         codes[order] = self._classes.code(rows)
+        self._keep(rows, np.repeat(cells, self._seeds, axis=0)[order], codes[order])
         ended = (pl.col("stop").cast(pl.String) == "horizon") & (pl.col("completed") == 0)
         self.nothing_done += int(rows.select(ended.sum()).item())
         workloads = np.empty(indices.size, np.int64)
@@ -205,3 +222,9 @@ class _Cells:
         share = counts.max(axis=0) / self._seeds
         self.agreement[cells[:, 0], cells[:, 1]] = share
         return most, share < DECIDED
+
+    def _keep(self, rows: pl.DataFrame, cells: Cells, codes: npt.NDArray[np.int64]) -> None:
+        column = self._classes.column
+        kept = [pl.col(name) for name in dict.fromkeys((*FIGURES, *([column] if column not in FIGURES else [])))]
+        places = {"y_place": cells[:, 0], "x_place": cells[:, 1], "class": [self._classes.names[k] for k in codes]}
+        self._figures.append(pl.DataFrame(places).hstack(rows.select(kept)))

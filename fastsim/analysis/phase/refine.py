@@ -29,7 +29,7 @@ def refine(shape: tuple[int, int], evaluate: Evaluate, strides: tuple[int, int])
     Parameters
     ----------
     shape
-        Rows and columns.
+        Rows and columns; a single row or column is a line, along which nothing but the probes is evaluated first.
     evaluate
         Asked for each cell once.
     strides
@@ -55,8 +55,9 @@ def refine(shape: tuple[int, int], evaluate: Evaluate, strides: tuple[int, int])
     rows, columns = (_probes(size, stride) for size, stride in zip(shape, strides, strict=True))
     probes = np.zeros(shape, bool)
     probes[np.ix_(rows, columns)] = True
-    probes[rows[len(rows) // 2], :] = True
-    probes[:, columns[len(columns) // 2]] = True
+    if min(shape) > 1:
+        probes[rows[len(rows) // 2], :] = True
+        probes[:, columns[len(columns) // 2]] = True
     learn(probes)
     segments = _segments(rows, columns)
     while len(segments):

@@ -1,27 +1,20 @@
-"""The page: one HTML file with everything in it, scripts and data included; nothing is fetched."""
+"""The page of a sweep: the answer first, then where service holds, trade-offs, axes, seeds, every setting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 
 import polars as pl
 
 from fastsim.analysis.cost import COST
 from fastsim.analysis.numbers import number
 from fastsim.analysis.report import html, section_axes, section_table, sections
+from fastsim.analysis.report.document import document
 from fastsim.analysis.report.figures import outcome_text, setting_text
 from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import OUTCOMES, Sweep
-from fastsim.analysis.report.theme import config, css_variables
 from fastsim.errors import InputError
 from fastsim.store.contents import Contents
-
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
-"""What a browser lets the page do: nothing from anywhere else. (Vega makes functions of its expressions.)"""
-
-_SIZE = "@@@@@@@ kB"
 
 
 @dataclass(frozen=True)
@@ -88,41 +81,7 @@ def page(sweep: Sweep, source: Provenance, gpu_hour_price: float | None = None) 
         f"<h2 id={name} tabindex=-1>{heading}</h2>\n{inner}\n</section>"
         for name, heading, inner in parts
     )
-    text = f"""<!doctype html>
-<html lang=en>
-<head>
-<meta charset=utf-8>
-<meta name=viewport content="width=device-width,initial-scale=1">
-<meta http-equiv=Content-Security-Policy content="{POLICY}">
-<meta name=color-scheme content="light dark">
-<link rel=icon href="data:,">
-<title>{html.text(title)} – fastsim report</title>
-<style>
-{css_variables()}{_resource("style.css")}</style>
-</head>
-<body>
-<a class=skip href="#answer">Skip to the answer</a>
-<header>
-<p class=kicker>fastsim report · {html.text(sweep.folder.resolve().name)}</p>
-<h1>{html.text(title)}</h1>
-<nav aria-label=Sections><ul>{links}</ul></nav>
-</header>
-<main>
-{body}
-</main>
-<noscript><p class=warning>Charts need JavaScript; their figures are in the tables.</p></noscript>
-<footer><p class=note>This file is {_SIZE} and complete: nothing is fetched.</p></footer>
-{html.json_block("charts", charts.specs)}
-{html.json_block("config", config())}
-<script>
-{_bundle()}
-</script>
-<script>
-{_resource("script.js")}</script>
-</body>
-</html>
-"""
-    return text.replace(_SIZE, f"{len(text.encode()) / 1000:,.0f} kB")
+    return document(title, f"fastsim report · {sweep.folder.resolve().name}", links, body, charts)
 
 
 def _source(source: Provenance, price: float | None) -> str:
@@ -152,19 +111,3 @@ def _cost(sweep: Sweep, price: float) -> str:
         text += f"; of all settings {number(cheapest[COST])} ({outcome_text(cheapest, OUTCOMES)}) with "
         text += setting_text(sweep, cheapest)
     return text + "."
-
-
-@cache
-def _bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that ends in no tag of the page."""
-    import altair
-    import vl_convert
-
-    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    # The type stub asks for a snippet; without one the bundle puts vegaEmbed into the window
-    bundle = vl_convert.javascript_bundle(vl_version=version)  # type: ignore[call-arg]
-    return str(bundle).replace("</script", "<\\/script")
-
-
-def _resource(name: str) -> str:
-    return (files("fastsim.analysis.report") / name).read_text(encoding="utf-8")

@@ -27,16 +27,18 @@ _APART = {"scale": {"color": "independent", "fill": "independent", "shape": "ind
 
 def picture(sweep: Sweep) -> bytes:
     """A PNG of a report, twice as many pixels as points."""
+    return png_of(picture_spec(sweep))
+
+
+def png_of(spec: dict[str, Any]) -> bytes:
+    """A chart as PNG."""
     import vl_convert
 
-    return bytes(vl_convert.vegalite_to_png(all_visible(picture_spec(sweep)), scale=SCALE))
+    return bytes(vl_convert.vegalite_to_png(all_visible(spec), scale=SCALE))
 
 
 def picture_spec(sweep: Sweep) -> dict[str, Any]:
     """The picture as a Vega-Lite chart: two columns under a title that is the answer."""
-    found = [_titled(*pair) for pair in _charts(sweep)]
-    datasets = {name: values for one in found for name, values in one.pop("datasets", {}).items()}
-    rows = [{"hconcat": found[k : k + 2], "resolve": _APART, "spacing": 40} for k in range(0, len(found), 2)]
     question = sweep.question
     seeds = "one seed" if sweep.seeds == 1 else f"{sweep.seeds:,} seeds"
     verdicts = ", ".join(f"{name} {count:,}" for name, count in sweep.outcomes.items())
@@ -44,11 +46,19 @@ def picture_spec(sweep: Sweep) -> dict[str, Any]:
         *wrap(question.answer, _WIDE),
         f"{sweep.settings.height:,} settings, {seeds}; verdicts: {verdicts}",
     ]
-    title = {"text": wrap(question.text or f"Sweep {sweep.folder.resolve().name}", 110), "subtitle": lines}
+    return stacked(question.text or f"Sweep {sweep.folder.resolve().name}", lines, _charts(sweep))
+
+
+def stacked(title: str, lines: list[str], titled: list[tuple[str, charts.Chart]], columns: int = 2) -> dict[str, Any]:
+    """Charts with their titles in columns, under a title and what is said below it."""
+    found = [_titled(*pair) for pair in titled]
+    datasets = {name: values for one in found for name, values in one.pop("datasets", {}).items()}
+    rows = [
+        {"hconcat": found[k : k + columns], "resolve": _APART, "spacing": 40} for k in range(0, len(found), columns)
+    ]
     spec = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "title": title
-        | {"fontSize": 22, "subtitleFontSize": 14, "anchor": "start", "offset": 18, "subtitlePadding": 8},
+        "title": {"text": wrap(title, 55 * columns), "subtitle": lines, **_TITLE},
         "vconcat": rows,
         "datasets": datasets,
         "padding": 24,
