@@ -14,6 +14,7 @@ from fastsim.engines import folders_of
 from fastsim.engines.contract import Rows as Rows
 from fastsim.engines.contract import runtime_of
 from fastsim.engines.outputs import RequestLog, Status
+from fastsim.engines.tape import Tape
 from fastsim.metrics import INT_COLUMNS, float_columns, named_values
 from fastsim.records import Records as Records
 from fastsim.records import engine_records as engine_records
@@ -43,6 +44,8 @@ class Result:
         Counters of the run by name (`TOTALS_DTYPE`), ints.
     steps
         What was decided in each step, as its engine writes it down, or None when it was not asked for.
+    tape
+        These and all else that explains them, or None: not asked for, or not kept for this configuration.
     kernel_ms
         Wall milliseconds of the kernel call, compilation excluded: the median of the repeats.
     """
@@ -53,6 +56,7 @@ class Result:
     requests: RequestLog
     totals: dict[str, int]
     steps: list[Any] | None
+    tape: Tape | None
     kernel_ms: float
 
     def to_polars(self) -> "pl.DataFrame":
@@ -170,6 +174,7 @@ def simulate(
         requests=run.log,
         totals={name: int(run.totals[name][0]) for name in run.totals.dtype.names or ()},
         steps=run.steps,
+        tape=run.tape,
         kernel_ms=run.kernel_ms,
     )
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fastsim.config import Config, EngineConfig, LatencyConfig
 from fastsim.engines.outputs import ITL_BINS, ITL_MANTISSA_BITS, RequestLog, Status, Stop
 from fastsim.engines.step_fields import STEP_TIME
+from fastsim.engines.tape import Event, Reason, Tape
 from fastsim.engines.vllm.codes import NO_LIMIT
 from fastsim.engines.vllm.free_list import ANONYMOUS, SHARED
 from fastsim.engines.vllm.memory import Memory
@@ -95,7 +96,8 @@ def workload_of(case: Case, requests: Sequence[Request], groups: PrefixTree | No
 class Facts:
     """All that a run leaves behind.
 
-    `steps` are rows of the recorded cases, scheduled lists written out; None if not recorded. `requests` are dicts of
+    `steps` are rows of the recorded cases, scheduled lists written out, `tape` rows of `tests.reference.tape` and what
+    happened after the last; None if not recorded. `requests` are dicts of
     the columns of `RequestLog`, `totals` those of `TOTALS_DTYPE` (`stop` and `status` as words). `histogram` counts the
     inter-token gaps, `free_order` is the content of the free list from head to tail.
     """
@@ -105,6 +107,7 @@ class Facts:
     totals: dict[str, Any]
     histogram: npt.NDArray[np.int64]
     free_order: list[Identity | None]
+    tape: list[Any] | None = None
 
 
 def kernel_facts(outcome: VllmRun, case: Case) -> Facts:
@@ -133,7 +136,24 @@ def kernel_facts(outcome: VllmRun, case: Case) -> Facts:
         ]
     order = kernel_free_order(memory) if case["enable_prefix_caching"] else [None] * int(memory.scalars["free"][0])
     statuses = columns["status"]
-    return Facts(steps, rows, totals, memory.gaps.histogram, _without_gone(order, statuses))
+    left = _without_gone(order, statuses)
+    return Facts(steps, rows, totals, memory.gaps.histogram, left, kernel_tape(outcome.tape))
+
+
+def kernel_tape(tape: Tape | None) -> list[Any] | None:
+    """The tape in the form of the oracle's."""
+    if tape is None:
+        return None
+    calls = [
+        (call.running, call.reason.name, call.request, [_plain_event(event) for event in call.events])
+        for call in tape.calls
+    ]
+    return [*calls, [_plain_event(event) for event in tape.after]]
+
+
+def _plain_event(event: Event) -> tuple[Any, ...]:
+    facts = [fact.name if isinstance(fact, Reason) else fact for fact in event]
+    return (type(event).__name__.lower(), *facts)
 
 
 def oracle_facts(outcome: Outcome, case: Case, *, at_once: bool = False) -> Facts:
@@ -142,7 +162,9 @@ def oracle_facts(outcome: Outcome, case: Case, *, at_once: bool = False) -> Fact
     statuses = [r.status for r in outcome.requests]
     gaps = [gap for r in outcome.requests for gap in r.gaps_us]
     totals = outcome.totals | starvation(case, outcome, at_once=at_once)
-    return Facts(outcome.steps, rows, totals, histogram_of(gaps), _without_gone(outcome.free_order, statuses))
+    tape = [*map(tuple, outcome.calls), outcome.events_after]
+    left = _without_gone(outcome.free_order, statuses)
+    return Facts(outcome.steps, rows, totals, histogram_of(gaps), left, tape)
 
 
 def starvation(case: Case, outcome: Outcome, *, at_once: bool) -> dict[str, int]:
@@ -265,6 +287,7 @@ def kernel_difference(
         records.engine["dense"] = dense
         run = run_recorded(records, workload, fast_forward=fast_forward, record_steps=record_steps)
         facts = kernel_facts(run, case)
+        assert record_steps == (facts.tape is not None)
         difference = first_difference(expected, facts, steps=record_steps)
         if difference:
             return f"{mode}: {difference}"
@@ -294,6 +317,11 @@ def first_difference(expected: Facts, got: Facts, *, steps: bool) -> str | None:
                 return f"step {number}: expected {a}, got {b}"
         if len(expected.steps) != len(got.steps):
             return f"number of steps: expected {len(expected.steps)}, got {len(got.steps)}"
+    if steps and got.tape is not None:
+        assert expected.tape is not None
+        for number, (a, b) in enumerate(zip(expected.tape, got.tape, strict=True)):
+            if a != b:
+                return f"tape, call {number}: expected {a}, got {b}"
     for index, (x, y) in enumerate(zip(expected.requests, got.requests, strict=True)):
         for name in x:
             if x[name] != y[name]:

@@ -21,6 +21,7 @@ from fastsim.config import Config
 from fastsim.engines import runtime_module, supporting
 from fastsim.engines.encode import Take, take_of
 from fastsim.engines.outputs import RequestLog
+from fastsim.engines.tape import Tape
 from fastsim.errors import InputError
 from fastsim.metrics.columns import CLASS_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, new_rows
 from fastsim.metrics.params import ClassBounds, params_records
@@ -82,7 +83,8 @@ class Batch(NamedTuple):
 class Run:
     """What one run left: its log by request, TOTALS_DTYPE totals of shape (1,), its row, milliseconds of the kernel.
 
-    `own` is what only its engine reports, by name, `steps` what was decided in each step, where it was recorded.
+    `own` is what only its engine reports, by name, `steps` what was decided in each step, where it was recorded, and
+    `tape` all else that an engine knows of these, from which explanations and timelines are made.
     """
 
     log: RequestLog
@@ -91,6 +93,7 @@ class Run:
     kernel_ms: float
     own: Mapping[str, Any] = field(default_factory=dict)
     steps: list[Any] | None = None
+    tape: Tape | None = None
 
 
 class Session(ABC):

@@ -196,20 +196,22 @@ class Driver:
         reqs, tokens = self.config.max_num_queued_reqs, self.config.max_num_queued_tokens
         if self._expired(request):
             self._time_out(request)
-        elif (reqs is not None and len(waiting) >= reqs) or (
-            tokens is not None and sum(r.prompt for r in waiting) >= tokens
-        ):
-            self._reject(request)
+        elif reqs is not None and len(waiting) >= reqs:
+            self._reject(request, "max_num_queued_reqs", len(waiting))
+        elif tokens is not None and sum(r.prompt for r in waiting) >= tokens:
+            self._reject(request, "max_num_queued_tokens", sum(r.prompt for r in waiting))
         elif not self.backpressure.exceeded():
             self.scheduler.add_request(request)
         elif self.config.backpressure_action == "reject":
-            self._reject(request)
+            self._reject(request, "backpressure_threshold", sum(self.backpressure.window))
         else:
+            self.scheduler.tape.note("held", request)
             request.status = "held"
             self.totals["held"] += 1
             self.held.append(request)
 
-    def _reject(self, request: RequestState) -> None:
+    def _reject(self, request: RequestState, limit: str, found: int) -> None:
+        self.scheduler.tape.note("rejected", request, limit, found)
         request.status = "rejected"
         self.totals["rejected"] += 1
         self._goes(self.t_us, refused=True)

@@ -124,15 +124,29 @@ class KVCache:
         watermark: int = 0,
         leaving: Sequence[Block] = (),
     ) -> bool:
-        """Are there blocks for `n` tokens on top of `start` computed ones (the gate asks it for the whole request)?
-
-        Hit blocks that nobody holds sit in the free list and are about to leave it, so they are not available for
-        others. `leaving` are blocks whose holder is about to give them back.
-        """
+        """Are there blocks for `n` tokens on top of `start` computed ones (the gate asks it for the whole request)?"""
         for group in self.groups:
             last = hits.of(group)[-1] if hits.of(group) else None
             if isinstance(group, AlignedStateGroup) and last and last.block_hash in self.hashed_in_this_call:
                 return False  # its state is being computed in this very step
+        for_step, for_all, free = self.needs(request, start, n, hits, gate=gate, leaving=leaving)
+        return max(for_step, for_all) + watermark <= free
+
+    def needs(
+        self,
+        request: RequestState,
+        start: int,
+        n: int,
+        hits: Hits = NO_HITS,
+        *,
+        gate: bool = False,
+        leaving: Sequence[Block] = (),
+    ) -> tuple[int, int, int]:
+        """Blocks that leave the free list for `n` tokens, and (gate) for all of the request's; those free.
+
+        Hit blocks that nobody holds sit in the free list and are about to leave it, so they are not available for
+        others. `leaving` are blocks whose holder is about to give them back.
+        """
         free = self.pool.num_free + sum(block.ref_count == 1 for block in leaving)
         limit = self.config.max_model_len
         moment = self._moment(request, start, n, hits)
@@ -142,16 +156,13 @@ class KVCache:
             for block in entries
             if block is not None
         )
+        slots = [self._slots(group, start + n) for group in self.groups]
+        for_step = for_all = self._need(request, slots, hits, moment, capped=False) + evictable
         if gate:
             whole = min(request.num_tokens, limit)
             at_once = replace(moment, end=whole)
-            if (
-                self._need(request, [whole] * len(self.groups), hits, at_once, capped=True) + evictable + watermark
-                > free
-            ):
-                return False
-        slots = [self._slots(group, start + n) for group in self.groups]
-        return self._need(request, slots, hits, moment, capped=False) + evictable + watermark <= free
+            for_all = self._need(request, [whole] * len(self.groups), hits, at_once, capped=True) + evictable
+        return for_step, for_all, free
 
     def _need(self, request: RequestState, tokens: Sequence[int], hits: Hits, moment: Moment, *, capped: bool) -> int:
         return sum(

@@ -267,6 +267,10 @@ class WaitingQueue:
         del self.keys[request.index]
         self.requests.remove(request)
 
+    def place(self, request: RequestState) -> int:
+        """How many stand before it."""
+        return self.requests.index(request)
+
     def __iter__(self) -> Iterator[RequestState]:
         return iter(self.requests)
 

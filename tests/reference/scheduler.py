@@ -21,6 +21,7 @@ from tests.reference.policies import (
 )
 from tests.reference.requests import Request, RequestState
 from tests.reference.speculation import Speculation
+from tests.reference.tape import Refusal, Tape
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Plan:
     tokens: int = 0
     hits: Hits = field(default_factory=Hits)
     drafts: int = 0
+    refusal: Refusal | None = None
 
 
 class Scheduler:
@@ -86,6 +88,7 @@ class Scheduler:
         self.projection = Projection(config, workload)
         self.choose_victim = VictimChooser(config)
         self.host_blocks = 0  # of the swap space, in use
+        self.tape = Tape()
 
         # prefill_schedule_interval
         self.executed = 0
@@ -143,6 +146,7 @@ class Scheduler:
         self._schedule_running()
         self.may_pad = not any(r.mid_prefill for r in batch.scheduled)
         self.any_running_scheduled = bool(batch.scheduled)
+        self.tape.end_scan("PREEMPTION")
         if not batch.preempted:
             self._schedule_waiting()
             if not self.defers_prefills:
@@ -152,6 +156,7 @@ class Scheduler:
             self.executed += 1
         if self.ran_prefill:
             self.last_prefill = self.executed
+        self.tape.end_call(len(self.running))
         return batch
 
     def _prefill_threshold(self) -> int:
@@ -186,7 +191,8 @@ class Scheduler:
             while not self.allocate_slots(request, n):
                 victim = self.choose_victim(self.running)
                 position = self.running.index(victim)
-                self.preempt_request(victim)
+                needed, _, free = self.kv.needs(request, request.num_computed, n)
+                self.preempt_request(victim, request, needed - free)
                 if victim is request:
                     break
                 on_its_behalf += 1
@@ -227,11 +233,12 @@ class Scheduler:
 
     # --- Preemption ------------------------------------------------------------------------------------------------
 
-    def preempt_request(self, request: RequestState) -> None:
+    def preempt_request(self, request: RequestState, evictor: RequestState, lacked_blocks: int) -> None:
         """Take a running request's blocks away and put it back into the queue; what it keeps is `preemption_mode`'s.
 
-        Tokens it was given in this step return to both budgets and count nowhere; blocks that they filled stay hashed.
+        For `evictor`, who lacks so many blocks (0: a slot). Tokens it was given in this step return to both budgets and count nowhere; blocks that they filled stay hashed.
         """
+        computed, generated, free = request.num_computed, self.length(request) - request.prompt, self.pool.num_free
         self.running.remove(request)
         returned = self._returned_by(request)
         self.token_budget += returned[0]
@@ -253,7 +260,11 @@ class Scheduler:
         self.on_preempt(request)
         request.status = "waiting"
         request.queued_us = self.batch.t_us
+        kept = 0 if self.config.preemption_mode == "restart" else generated
+        blocks = (self.pool.num_free - free, request.host_blocks)
+        self.tape.note("preempted", request, evictor.index, lacked_blocks, computed, generated, kept, *blocks)
         self.waiting.push_preempted(request)
+        self.tape.note("queued", request, self.waiting.place(request))
 
     def _returned_by(self, victim: RequestState) -> tuple[int, int]:
         """Of both budgets, what a victim gives back that was scheduled in this step already."""
@@ -298,35 +309,59 @@ class Scheduler:
         """
         deferred: list[RequestState] = []
         scanned = 0
-        while self.token_budget > 0 and self.input_budget > self.speculation.draft_slots:
-            candidate = next((r for r in self.waiting if r.stale == 0 and r not in deferred), None)
-            if candidate is None or (self.config.bypass and scanned == self.config.admission_scan_limit):
+        stale: list[RequestState] = []
+        while True:
+            if not (self.token_budget > 0 and self.input_budget > self.speculation.draft_slots):
+                self.tape.end_scan("BUDGET")
+                break
+            if self._slots_taken() and not self.config.slot_preempt:
+                self.tape.end_scan(self._cap_reason())
+                break
+            candidate = None
+            for request in self.waiting:
+                if request.stale and request not in stale:
+                    stale.append(request)
+                    self.tape.refuse(request, Refusal("IN_FLIGHT"))
+                elif not request.stale and request not in deferred:
+                    candidate = request
+                    break
+            if candidate is None:
+                self.tape.end_scan("EMPTY")
+                break
+            if self.config.bypass and scanned == self.config.admission_scan_limit:
+                self.tape.end_scan("SCAN_LIMIT")
                 break
             scanned += 1
             victim = None
             if self._slots_taken():
                 victim = self._slot_victim(candidate)
                 if victim is None:
+                    self.tape.refuse(candidate, Refusal(self._cap_reason(), len(self.running), self._cap()))
                     break
                 if self.config.slot_preempt_preflight:
                     plan = self.plan_admission(candidate, leaving=victim)
                     if plan.verdict is Verdict.ADMIT:
-                        self.preempt_request(victim)
+                        self.preempt_request(victim, candidate, 0)
                         assert plan == self.plan_admission(candidate), "the preflight was wrong"
                 else:
-                    self.preempt_request(victim)
+                    self.preempt_request(victim, candidate, 0)
                     plan = self.plan_admission(candidate)
                     self.totals["ineffective_preemptions"] += plan.verdict is not Verdict.ADMIT
             else:
                 plan = self.plan_admission(candidate)
 
             restores = candidate.num_preemptions > 0
+            if plan.refusal is not None:
+                self.tape.refuse(candidate, plan.refusal)
             match plan.verdict:
                 case Verdict.STOP:
                     break
                 case Verdict.DEFER:
                     checks = self.config.blocked_checks_limit or not restores
-                    if not self.config.bypass or (checks and self._bypassed_enough(candidate)):
+                    if not self.config.bypass:
+                        break
+                    if checks and self._bypassed_enough(candidate):
+                        self.tape.end_scan("BYPASS_LIMIT", candidate)
                         break
                     deferred.append(candidate)
                 case Verdict.ADMIT:
@@ -334,16 +369,26 @@ class Scheduler:
                     if self.config.count_restores or not restores:
                         for passed in deferred:
                             passed.bypasses += 1
-                        if any(map(self._bypassed_enough, deferred)):
+                        enough = list(filter(self._bypassed_enough, deferred))
+                        if enough:
+                            self.tape.end_scan("BYPASS_LIMIT", enough[0])
                             break
 
     def _bypassed_enough(self, request: RequestState) -> bool:
         return bool(request.bypasses >= self.config.max_admission_bypasses)
 
     def _slots_taken(self) -> bool:
+        return len(self.running) >= self._cap()
+
+    def _cap(self) -> int:
+        return min(self._fixed_cap(), self.running_cap.cap)
+
+    def _fixed_cap(self) -> int:
         active = self.config.max_num_active_seqs
-        limits = [self.config.max_num_seqs, self.running_cap.cap] + ([active] if active is not None else [])
-        return bool(len(self.running) >= min(limits))
+        return int(min([self.config.max_num_seqs] + ([active] if active is not None else [])))
+
+    def _cap_reason(self) -> str:
+        return "RUNNING_CAP" if self._cap() < self._fixed_cap() else "SLOTS"
 
     def _slot_victim(self, candidate: RequestState) -> RequestState | None:
         """One victim's slot is enough, even where a lowered cap is exceeded: the candidate takes its place."""
@@ -362,7 +407,7 @@ class Scheduler:
         hits = NO_HITS if swapped else self.kv.cached_prefix(candidate)
         computed = candidate.num_computed if swapped else hits.tokens
         if self.defers_prefills and computed < candidate.num_tokens - 1:
-            return Plan(Verdict.STOP)
+            return Plan(Verdict.STOP, refusal=Refusal("DEFERRED"))
         n = candidate.num_tokens - computed
         room = min(token_budget, input_budget - self.speculation.draft_slots)
         drafts = 0
@@ -374,7 +419,7 @@ class Scheduler:
         if 0 < self.threshold < n:
             n = self.threshold
         if not self.config.enable_chunked_prefill and n > room:
-            return Plan(Verdict.STOP)
+            return Plan(Verdict.STOP, refusal=Refusal("CHUNKING", n, room))
         n = min(n, room)
         aligned = self.kv.aligned(candidate, computed, n, hits.junction)
         if drafts and aligned < n:
@@ -382,16 +427,24 @@ class Scheduler:
         n = aligned
         if n == 0:
             return Plan(Verdict.STOP)
-        fits = self.projection.admits(candidate, running) and self.kv.fits(
-            candidate,
-            computed,
-            n,
-            hits,
-            gate=self.config.scheduler_reserve_full_isl and not swapped,
-            watermark=int(self.config.watermark * self.config.num_gpu_blocks) if running else 0,
-            leaving=leaving.blocks if leaving is not None else [],
-        )
-        return Plan(Verdict.ADMIT, n, hits, drafts) if fits else Plan(Verdict.DEFER)
+        if not self.projection.admits(candidate, running):
+            expected = sum(map(self.projection.expected_blocks, [*running, candidate]))
+            return Plan(Verdict.DEFER, refusal=Refusal("PROJECTION", expected, int(self.projection.limit)))
+        gate = self.config.scheduler_reserve_full_isl and not swapped
+        watermark = int(self.config.watermark * self.config.num_gpu_blocks) if running else 0
+        blocks = leaving.blocks if leaving is not None else []
+        if not self.kv.fits(candidate, computed, n, hits, gate=gate, watermark=watermark, leaving=blocks):
+            needs = self.kv.needs(candidate, computed, n, hits, gate=gate, leaving=blocks)
+            return Plan(Verdict.DEFER, refusal=self._lack(*needs, watermark))
+        return Plan(Verdict.ADMIT, n, hits, drafts)
+
+    def _lack(self, for_step: int, for_all: int, free: int, watermark: int) -> Refusal:
+        """Too few blocks: the watermark was it where they are enough without it, the gate where this step has its."""
+        if max(for_step, for_all) <= free:
+            why = "WATERMARK"
+        else:
+            why = "GATE" if for_step <= free else "BLOCKS"
+        return Refusal(why, max(for_step, for_all) + watermark, free, watermark)
 
     def _pads(self, computed: int) -> bool:
         """Whether a request that misses one token is filled up to the shape of a decode with drafts.
@@ -410,6 +463,8 @@ class Scheduler:
     def admit(self, request: RequestState, plan: Plan) -> None:
         """Take the blocks that the plan found, and run."""
         now = self.batch.t_us
+        computed = request.num_computed if request.host_blocks else plan.hits.tokens
+        self.tape.note("admitted", request, request.num_tokens, computed, request.host_blocks > 0)
         if request.host_blocks:
             self.host_blocks -= request.host_blocks
             self.batch.swapped_blocks += request.host_blocks
@@ -561,6 +616,7 @@ class Scheduler:
         request.tables = self.kv.empty_tables()
         request.queued_us = request.arrival_us
         self.waiting.push(request)
+        self.tape.note("queued", request, self.waiting.place(request))
 
     def abort_request(self, request: RequestState) -> None:
         """The client has gone. Output still in flight for it is dropped."""

@@ -9,6 +9,7 @@ from tests.reference.blocks import Identity
 from tests.reference.driver import Books, Driver
 from tests.reference.policies import complete
 from tests.reference.requests import Request, RequestState
+from tests.reference.tape import Call, Event
 
 __all__ = ["Outcome", "Request", "RequestOutcome", "simulate"]
 
@@ -62,7 +63,8 @@ class Outcome:
     `steps` are golden rows with the scheduled list written out; None if not recorded. `totals` holds the golden totals
     and the counters of the kernels by the same names, but `stop` is a word. `free_order` is the content of the free
     list from head to tail. `completion_us`, `books` (at each completion) and `backlog` (arrival time, and the
-    requests then arrived and not yet done with, this one included) are what the verdicts are computed from.
+    requests then arrived and not yet done with, this one included) are what the verdicts are computed from. `calls` are
+    the tape of the schedule() calls, `events_after` what happened after the last of them.
     """
 
     steps: list[list[Any]] | None
@@ -72,6 +74,8 @@ class Outcome:
     completion_us: list[int]
     books: list[Books]
     backlog: list[tuple[int, int]]
+    calls: list[Call]
+    events_after: list[Event]
 
 
 def simulate(
@@ -107,6 +111,8 @@ def simulate(
         completion_us=driver.completion_us,
         books=driver.books,
         backlog=driver.backlog,
+        calls=driver.scheduler.tape.calls,
+        events_after=driver.scheduler.tape.events,
     )
 
 

@@ -7,6 +7,7 @@ from fastsim.engines.vllm.codes import Admission
 from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.lanes import lane_insert, running_append
 from fastsim.engines.vllm.preemption import add_scheduled, count_scheduled, preempt_request
+from fastsim.engines.vllm.recorder import EventKind, cap_reason, note, note_lack, note_refusal
 from fastsim.engines.vllm.running_cap import note_cap_bound
 from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.engines.vllm.state import NONE
@@ -67,6 +68,8 @@ def scan_waiting(s):
         if full:
             victim = slot_victim(s, i)
             if victim == NONE:
+                if s.cfg["record"]:
+                    note_refusal(s, i, cap_reason(s), s.st["running"], cap, 0)
                 return ScanEnd.CAP
             refusal = admit_in_place(s, i, victim)
         else:
@@ -89,9 +92,9 @@ def admit_in_place(s, i, victim):
         refusal = try_admit(s, i, victim)
         if refusal != ADMITTED:
             return refusal
-        preempt_request(s, victim)
+        preempt_request(s, victim, i, 0)
         return try_admit(s, i, NONE)
-    preempt_request(s, victim)
+    preempt_request(s, victim, i, 0)
     refusal = try_admit(s, i, NONE)
     if refusal != ADMITTED:
         s.tot["ineffective_preemptions"] += 1
@@ -112,6 +115,8 @@ def try_admit(s, i, leaving):
         hits, evictable = find_hits(s, i)
         computed = hits * s.cfg["block_size"]
     if s.st["defer"] and computed < s.req.num_tokens[i] - 1:
+        if s.cfg["record"]:
+            note_refusal(s, i, ScanEnd.DEFERRED, 0, 0, 0)
         return ScanEnd.DEFERRED
     tokens = s.req.num_tokens[i] - computed
     if 0 < s.st["threshold"] < tokens:
@@ -125,6 +130,8 @@ def try_admit(s, i, leaving):
         free += blocks_leaving(s, leaving)
         evictable += hits_leaving(s, i, hits, leaving)
     if not s.cfg["enable_chunked_prefill"] and tokens > budget:
+        if s.cfg["record"]:
+            note_refusal(s, i, ScanEnd.CHUNKING, tokens, budget, 0)
         return ScanEnd.CHUNKING
     tokens = min(tokens, budget)
     if s.cfg["admission"] != Admission.GREEDY and not projection_admits(s, i, leaving):
@@ -132,6 +139,9 @@ def try_admit(s, i, leaving):
     watermark = s.cfg["watermark_blocks"] if running > 0 else 0
     available = free - evictable - watermark
     if not fits(s, i, computed + tokens, hits, swapped, available):
+        if s.cfg["record"]:
+            gated = s.cfg["scheduler_reserve_full_isl"] and not swapped
+            note_lack(s, i, computed + tokens, hits, evictable, free, watermark, gated)
         return ScanEnd.BLOCKS
     if leaving == NONE:
         allocate_slots(s, i, computed + tokens, hits)
@@ -170,6 +180,8 @@ def allocate_slots(s, i, tokens, hits):
 @helper
 def admit(s, i, computed, tokens, swapped):
     """Move waiting request `i` to the end of the running list and onto this step's list."""
+    if s.cfg["record"]:
+        note(s, EventKind.ADMITTED, i, s.req.num_tokens[i], computed, swapped, 0)
     dequeue(s, i)
     s.req.num_computed_tokens[i] = computed
     running_append(s, i)

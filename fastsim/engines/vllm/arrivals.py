@@ -10,6 +10,7 @@ from fastsim.engines.outputs import Status
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import NO_LIMIT, BackpressureAction
 from fastsim.engines.vllm.lanes import lane_remove, leave_clock, on_clock, running_remove
+from fastsim.engines.vllm.recorder import EventKind, note
 from fastsim.engines.vllm.running_cap import door_closed, forget_door
 from fastsim.engines.vllm.waiting import enqueue, withdraw
 
@@ -136,16 +137,31 @@ def _receive(s, i):
         or s.st["waiting_prompt_tokens"] >= s.cfg["max_num_queued_tokens"]
         or (s.cfg["backpressure_action"] == BackpressureAction.REJECT and door_closed(s))
     ):
+        if s.cfg["record"]:
+            _note_rejected(s, i)
         s.log.status[i] = Status.REJECTED
         s.tot["rejected"] += 1
         client_sends_next(s, now_us + s.cfg["retry_after_us"])
     elif door_closed(s):
+        if s.cfg["record"]:
+            note(s, EventKind.HELD, i, 0, 0, 0, 0)
         s.log.status[i] = Status.HELD
         s.tot["held"] += 1
         s.q.held[(s.st["held_head"] + s.st["held"]) % s.q.held.shape[0]] = i
         s.st["held"] += 1
     else:
         _let_in(s, i)
+
+
+@helper
+def _note_rejected(s, i):
+    """The first of the limits, in the order of LIMITS, and what it found."""
+    if s.st["waiting"] >= s.cfg["max_num_queued_reqs"]:
+        note(s, EventKind.REJECTED, i, 0, s.st["waiting"], 0, 0)
+    elif s.st["waiting_prompt_tokens"] >= s.cfg["max_num_queued_tokens"]:
+        note(s, EventKind.REJECTED, i, 1, s.st["waiting_prompt_tokens"], 0, 0)
+    else:
+        note(s, EventKind.REJECTED, i, 2, s.st["door_preemptions"], 0, 0)
 
 
 @helper

@@ -44,12 +44,22 @@ def may_jump(s):
     ):
         return False
     scan_end = s.st["scan_end"]
+    if s.cfg["record"] and scan_looks_at_somebody(s):
+        return False
     weighs_victims = s.cfg["slot_preempt"] and s.cfg["enable_prefix_caching"] and s.st["waiting"] > 0
     if weighs_victims and (scan_end != ScanEnd.CAP or s.cfg["bypass"]):
         return False
     if s.st["scheduled"] > 0:
         return not s.cfg["record"] and scan_end in (ScanEnd.EMPTY, ScanEnd.CAP, ScanEnd.BLOCKS)
     return scan_end != ScanEnd.SKIPPED
+
+
+@inlined
+def scan_looks_at_somebody(s):
+    """Whether coming scans may look at a request: what it lacks, which the tape notes, differs from step to step."""
+    if s.cfg["bypass"] or s.cfg["slot_preempt"]:
+        return s.st["waiting"] > 0
+    return s.st["scan_end"] not in (ScanEnd.EMPTY, ScanEnd.CAP, ScanEnd.BUDGET)
 
 
 @inlined

@@ -16,6 +16,7 @@ from fastsim.engines.vllm.lanes import (
     on_clock,
     running_remove,
 )
+from fastsim.engines.vllm.recorder import note_loss, note_victim
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.waiting import enqueue
 
@@ -162,8 +163,13 @@ def select_victim(s):
 
 
 @helper
-def preempt_request(s, i):
-    """Preempt running request `i`: un-schedule it, free its blocks, put it back into the waiting queue."""
+def preempt_request(s, i, evictor, lacked):
+    """Preempt running request `i`: un-schedule it, free its blocks, put it back into the waiting queue.
+
+    For `evictor`, who lacks `lacked` blocks; 0: who takes its slot.
+    """
+    if s.cfg["record"]:
+        note_victim(s, i, evictor, lacked)
     if i == s.st["cursor_explicit"]:
         s.st["cursor_explicit"] = s.req.lane_next[i]
     if i == s.st["cursor_due"]:
@@ -188,8 +194,7 @@ def preempt_request(s, i):
     if s.cfg["boost_after"] > 0 and s.log.num_preemptions[i] >= s.cfg["boost_after"]:
         s.req.protected[i] = 1
     if s.cfg["record"]:
-        s.rec.preempted[s.st["rec_preempted"]] = i
-        s.st["rec_preempted"] += 1
+        note_loss(s, i)
     s.st["preempted"] += 1
     enqueue(s, i, True)
 

@@ -25,9 +25,10 @@ from fastsim.engines.vllm.chunk import run_chunk
 from fastsim.engines.vllm.groups.layouts import PLAIN, layout_numbers
 from fastsim.engines.vllm.groups.special import compile_special_kernels, merged, special_rows, special_run
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
-from fastsim.engines.vllm.recorder import Recorder, new_recorder, recorded_steps
+from fastsim.engines.vllm.recorder import Recorder, new_recorder
 from fastsim.engines.vllm.records import config_records
 from fastsim.engines.vllm.state import Workload as WorkloadArrays
+from fastsim.engines.vllm.tape import recorded_tape, recorder_holds
 from fastsim.errors import InputError
 from fastsim.metrics import new_rows
 from fastsim.metrics.params import ClassBounds
@@ -106,18 +107,20 @@ class VllmRuntime(Runtime):
         while len(times) < repeat:
             recorder = new_recorder(capacity)
             start = perf_counter_ns()
-            if _call(engine, params, arrays, memory, recorder, rows):
+            done = _call(engine, params, arrays, memory, recorder, rows)
+            if done and (not record_steps or recorder_holds(recorder, memory.scalars[0])):
                 times.append((perf_counter_ns() - start) / 1e6)
             else:
                 capacity *= 4 if record_steps else 1
                 memory = with_larger_gap_log(memory)
-        steps = recorded_steps(recorder, memory.scalars[0]) if record_steps else None
+        tape = recorded_tape(recorder, memory.scalars[0]) if record_steps else None
         classes = None
         if bounds is not None:
             summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
             classes = summary.columns(memory.log, memory.totals, params, bounds, *rows)
         plain = plain_rows(*rows, classes)
-        return VllmRun(memory.log, memory.totals, plain, median(times), steps=steps, memory=memory)
+        steps = None if tape is None else tape.steps
+        return VllmRun(memory.log, memory.totals, plain, median(times), steps=steps, tape=tape, memory=memory)
 
     def compile_kernels(self) -> None:
         """Compile the kernels, or load them from the cache; nothing if done before."""

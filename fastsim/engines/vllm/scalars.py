@@ -6,18 +6,25 @@ import numpy as np
 
 
 class ScanEnd(IntEnum):
-    """The first reason that stopped the waiting loop of a step: what fast-forward may conclude from it."""
+    """The first reason that stopped the waiting loop of a step: what fast-forward may conclude from it.
+
+    Only the tape has those from GATE on: the kernels take the first three of them for BLOCKS, the fourth for CAP.
+    """
 
     SKIPPED = 0  # a request was preempted in this step, so there was no scan
     EMPTY = 1
     CAP = 2
     BUDGET = 3
-    BLOCKS = 4  # full-sequence gate, need or watermark
+    BLOCKS = 4  # full-sequence gate, need or watermark, or projected admission
     CHUNKING = 5  # chunked prefill off and the head larger than the budget
     DEFERRED = 6  # prefill_schedule_interval
-    PROJECTION = 7
-    BYPASS_LIMIT = 8
-    SCAN_LIMIT = 9
+    BYPASS_LIMIT = 7
+    SCAN_LIMIT = 8
+    GATE = 9
+    WATERMARK = 10
+    PROJECTION = 11
+    RUNNING_CAP = 12  # `running_cap`, not the fixed caps
+    IN_FLIGHT = 13  # asynchronous: passed over, its own output is in flight
 
 
 SCALARS_DTYPE = np.dtype(
@@ -150,6 +157,11 @@ SCALARS_DTYPE = np.dtype(
             "rec_scheduled",
             "rec_preempted",
             "rec_finished",
+            "rec_events",
+            "rec_called",  # of the events, those that belong to calls
+            "refusal",  # of the request refused last: its ScanEnd
+            "refused",
+            "victim_free",  # free blocks before the preemption under way
         )
     ],
 )

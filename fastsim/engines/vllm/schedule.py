@@ -227,7 +227,7 @@ def make_room(s, i, needed):
     others = 0
     while needed > s.st["free"]:
         victim = select_victim(s)
-        preempt_request(s, victim)
+        preempt_request(s, victim, i, needed - s.st["free"])
         if victim == i:
             s.tot["ineffective_preemptions"] += others
             return False

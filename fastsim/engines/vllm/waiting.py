@@ -8,6 +8,7 @@ import numpy as np
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.codes import QueueOrder
+from fastsim.engines.vllm.recorder import EventKind, note
 from fastsim.engines.vllm.state import NONE
 
 # --- A binary heap over (queue_key, arrival, index), with places so that members can be removed ---------------------
@@ -144,6 +145,25 @@ def enqueue(s, i, preempted):
         _heap_push(s, s.q.heap, i)
     else:
         _list_insert(s, i, preempted)
+    if s.cfg["record"]:
+        note(s, EventKind.QUEUED, i, _count_ahead(s, i), 0, 0, 0)
+
+
+@helper
+def _count_ahead(s, i):
+    """How many stand before `i`, those that a scan under way has set aside included."""
+    if not s.req.in_heap[i] and s.req.run_prev[i] != NONE:
+        return s.st["waiting"] - 1  # at the end of the list
+    if not s.req.in_heap[i]:
+        return s.st["heap_size"]
+    ahead = 0
+    for place in range(s.st["heap_size"]):
+        ahead += precedes(s, s.q.heap[place], i)
+    for place in range(s.st["deferred"]):
+        ahead += precedes(s, s.q.deferred[place], i)
+    for place in range(s.st["passed_over"]):
+        ahead += precedes(s, s.q.deferred[s.q.deferred.shape[0] - 1 - place], i)
+    return ahead
 
 
 @helper

@@ -15,6 +15,8 @@ from fastsim.engines.vllm.codes import Projection
 from fastsim.engines.vllm.free_list import blocks_for
 from fastsim.engines.vllm.lanes import delivered_on_clock, on_clock
 from fastsim.engines.vllm.preemption import held_blocks
+from fastsim.engines.vllm.recorder import note_refusal
+from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.waiting import dequeue, requeue
 
@@ -36,8 +38,8 @@ def expected_blocks(s, i):
 
 
 @helper
-def projection_admits(s, i, leaving):
-    """Whether the expected ends of running and candidate fit in `overcommit` of the pool. Nobody running: always."""
+def projected_blocks(s, i, leaving):
+    """Expected blocks of everybody running, at their ends, and of the candidate; 0 when nobody runs."""
     total = expected_blocks(s, i)
     others = 0
     k = s.st["running_head"]
@@ -46,7 +48,19 @@ def projection_admits(s, i, leaving):
             total += expected_blocks(s, k)
             others += 1
         k = s.req.run_next[k]
-    return others == 0 or total <= s.cfg["overcommit"] * s.st["usable"]
+    return total if others > 0 else 0
+
+
+@helper
+def projection_admits(s, i, leaving):
+    """Whether the expected ends of running and candidate fit in `overcommit` of the pool. Nobody running: always."""
+    total = projected_blocks(s, i, leaving)
+    limit = s.cfg["overcommit"] * s.st["usable"]
+    if total <= limit:
+        return True
+    if s.cfg["record"]:
+        note_refusal(s, i, ScanEnd.PROJECTION, total, int(limit), 0)
+    return False
 
 
 @helper
@@ -74,7 +88,8 @@ def note_passed(s, i):
     for k in range(s.st["deferred"]):
         passed = s.q.deferred[k]
         s.req.bypasses[passed] += 1
-        if s.req.bypasses[passed] >= s.cfg["max_admission_bypasses"]:
+        if s.req.bypasses[passed] >= s.cfg["max_admission_bypasses"] and not stops:
+            s.st["refused"] = passed
             stops = True
     return stops
 
@@ -90,6 +105,8 @@ def restore_deferred(s):
 @helper
 def pass_over(s, i):
     """Asynchronous: `i` was preempted in this very call and output is in flight for it. It does not count as passed."""
+    if s.cfg["record"]:
+        note_refusal(s, i, ScanEnd.IN_FLIGHT, 0, 0, 0)
     dequeue(s, i)
     s.st["passed_over"] += 1
     s.q.deferred[s.q.deferred.shape[0] - s.st["passed_over"]] = i
@@ -100,6 +117,7 @@ def restore_passed_over(s):
     """Put them back. Only slot preemption preempts before the scan is over, and its queues are ordered by keys."""
     for k in range(s.st["passed_over"]):
         requeue(s, s.q.deferred[s.q.deferred.shape[0] - 1 - k])
+    s.st["passed_over"] = 0
 
 
 @helper

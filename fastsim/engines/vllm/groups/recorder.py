@@ -6,14 +6,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import helper
-from fastsim.engines.vllm import recorder
+from fastsim.engines import tape
 from fastsim.engines.vllm.groups.state import Record
+from fastsim.engines.vllm.recorder import EVENT_COLUMNS, new_recorder
 from fastsim.engines.vllm.recorder import record_update as record_update
 from fastsim.engines.vllm.state import NONE
+from fastsim.engines.vllm.tape import recorded_steps as plain_steps
 
 
 @dataclass(frozen=True)
-class Step(recorder.Step):
+class Step(tape.Step):
     """A step, and what groups and drafts add.
 
     `held_blocks` are the blocks in the tables of all running requests after schedule(), by group (each holder of a
@@ -26,21 +28,25 @@ class Step(recorder.Step):
 
 def new_record(capacity: int, num_groups: int) -> Record:
     """Room for `capacity` steps, scheduled entries, preemptions, completions and verifications each."""
-    plain = recorder.new_recorder(capacity)
+    plain = new_recorder(capacity)
     return Record(
-        *plain,
+        plain.steps,
+        plain.scheduled,
+        plain.preempted,
+        plain.finished,
         np.zeros(capacity * num_groups, np.int32),
         np.zeros((capacity, 3), np.int32),
         np.zeros(capacity, np.int32),
+        np.zeros((0, EVENT_COLUMNS), np.int64),
     )
 
 
-def recorded_steps(rec: Record, scalars: npt.NDArray[np.void], num_groups: int) -> list[recorder.Step]:
+def recorded_steps(rec: Record, scalars: npt.NDArray[np.void], num_groups: int) -> list[tape.Step]:
     """The record as a list of steps."""
-    plain = recorder.recorded_steps(recorder.Recorder(rec.steps, rec.scheduled, rec.preempted, rec.finished), scalars)
+    plain = plain_steps(rec, scalars)
     verified = list(map(tuple, rec.verified[: int(scalars["rec_verified"])].tolist()))
     held = rec.held[: len(plain) * num_groups].reshape(len(plain), num_groups).tolist()
-    steps: list[recorder.Step] = []
+    steps: list[tape.Step] = []
     at = 0
     for step, held_blocks, count in zip(plain, held, rec.steps_verified.tolist(), strict=False):
         steps.append(Step(**vars(step), held_blocks=held_blocks, verified=verified[at : at + count]))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fastsim._jit import borrow, constant, entry
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
+from fastsim.engines.tape import Step
 from fastsim.engines.vllm.codes import CONFIG_DTYPE
 from fastsim.engines.vllm.groups.codes import Kind
 from fastsim.engines.vllm.groups.layout import Group, GroupRecords, Layout, group_records
@@ -19,7 +20,6 @@ from fastsim.engines.vllm.groups.recorder import new_record, recorded_steps
 from fastsim.engines.vllm.groups.state import Record, State
 from fastsim.engines.vllm.loop import LOG_FULL
 from fastsim.engines.vllm.memory import workload_arrays
-from fastsim.engines.vllm.recorder import Step
 from fastsim.engines.vllm.state import Workload
 from fastsim.metrics import new_rows
 from fastsim.metrics.columns import PARAMS_DTYPE
