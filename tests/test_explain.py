@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from fastsim.analysis.explain.explain import Story, explain, worst_request
-from fastsim.analysis.explain.history import History
-from fastsim.analysis.explain.recorded import history_of
-from fastsim.analysis.explain.stretches import stretches
+from fastsim.analysis.explain.history import History, history_of
+from fastsim.analysis.explain.waits import stays_of
 from fastsim.cli import main
 from fastsim.cli.explain import story_text
 from fastsim.config import Config, load_config
@@ -66,13 +65,13 @@ def test_every_story_adds_up(name: str) -> None:
             assert sum(s.total_us for s in story.shares) == log.finish_us[request] - arrival_us + frontend_us
             assert sum(s.ttft_us for s in story.shares) == log.first_token_us[request] - arrival_us + frontend_us
             assert story.events[-1][1] == "last token: done"
-        stays = stretches(history, request)
+        stays = stays_of(history, request)
         for stay in stays:
             moments = [stay.since_us, *(part.end_us for part in stay.parts)]
             assert [part.start_us for part in stay.parts] == moments[:-1]
             assert moments[-1] == stay.until_us
         assert sum(us for _, us in story.waits) == sum(stay.until_us - stay.since_us for stay in stays)
-        evictions = [e for e in history.evictions if e.victim == request]
+        evictions = [event for _, event in history.preemptions if event.request == request]
         assert len([words for _, words in story.events if words.startswith("PREEMPTED")]) == len(evictions)
         text = story_text(story, whole=True)
         assert max(map(len, text.splitlines())) <= 80
@@ -117,7 +116,7 @@ def test_the_discussion_told() -> None:
     (told,) = [words for at_us, words in story.events if words.startswith("PREEMPTED")]
     at_us = next(at_us for at_us, words in story.events if words.startswith("PREEMPTED"))
     assert at_us == step.t_us
-    (eviction,) = [e for e in history.evictions if e.victim == victim]
+    (eviction,) = [event for _, event in history.preemptions if event.request == victim]
     assert f"request {eviction.evictor} needs 1 more block than are free" in told
     assert f"keeps {eviction.generated_tokens:,} generated" in told
     assert "preempted once" in story.facts[0]

@@ -1,54 +1,42 @@
-"""The history of a run against the oracle, which knows who evicted whom, and against the kernel's own scan."""
+"""What explanations say of a run against the oracle, which decides for itself who waits, and for what."""
 
 import os
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fastsim.analysis.explain.history import History
-from fastsim.analysis.explain.recorded import build_history, history_of
-from fastsim.analysis.explain.waits import Queue, Reason, why_stopped
+from fastsim.analysis.explain.explain import explain
+from fastsim.analysis.explain.history import History, history_from, history_of
+from fastsim.analysis.explain.waits import stays_of
 from fastsim.config import load_config
-from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
-from fastsim.engines.vllm.memory import Memory
-from fastsim.engines.vllm.scalars import ScanEnd
-from fastsim.simulation import simulate
+from fastsim.engines.outputs import NEVER, TOTALS_DTYPE
+from fastsim.engines.tape import Reason
+from fastsim.simulation import Result, simulate
 from tests.reference.cases import random_case
-from tests.reference.requests import Request, RequestState
+from tests.reference.requests import Request
 from tests.reference.scheduler import Scheduler
+from tests.reference.vllm import Outcome
 from tests.reference.vllm import simulate as reference
 from tests.test_vllm_policies import MEMBERS
-from tests.vllm_cases import Case, records_of, run_recorded, workload_of
+from tests.vllm_cases import Case, config_of, records_of, run_recorded, workload_of
 
 POLICIES = [None] * 4 + list(MEMBERS)
-Truth = list[tuple[int, int, int, bool, int]]
-"""(when, victim, evictor, for its slot, computed tokens) of each preemption."""
-
-MEANS = {
-    Reason.PREEMPTION: (ScanEnd.SKIPPED,),
-    Reason.BUDGET: (ScanEnd.BUDGET, ScanEnd.BYPASS_LIMIT),
-    Reason.SLOTS: (ScanEnd.CAP,),
-    Reason.CAP: (ScanEnd.CAP,),
-    Reason.CAP_OR_BLOCKS: (ScanEnd.CAP, ScanEnd.BLOCKS),
-    Reason.GATE: (ScanEnd.BLOCKS,),
-    Reason.BLOCKS: (ScanEnd.BLOCKS,),
-    Reason.WATERMARK: (ScanEnd.BLOCKS,),
-    Reason.PROJECTION: (ScanEnd.BLOCKS,),
-    Reason.CHUNKING: (ScanEnd.CHUNKING,),
-    Reason.BUSY: (ScanEnd.EMPTY,),
-    Reason.DEFERRED: (ScanEnd.DEFERRED, ScanEnd.BLOCKS, ScanEnd.CAP, ScanEnd.CHUNKING),
-    Reason.BYPASS: (ScanEnd.BLOCKS, ScanEnd.EMPTY, ScanEnd.SCAN_LIMIT, ScanEnd.BYPASS_LIMIT),
-    Reason.OTHER: (ScanEnd.BLOCKS, ScanEnd.CAP, ScanEnd.CHUNKING),
-}
-"""What the kernel may have noted as the end of its waiting scan, for what we say stopped it."""
+RARE = (349, 1988)
+"""Seeds of requests held at the door, and of one that finds its own output in flight."""
+BEFORE = ("BUSY", "DOOR")
+"""What a request waits for before any scan can have seen it."""
+Waiting = list[tuple[int, dict[int, str]]]
+"""For each schedule() call its time, and who waits after it, for what."""
 
 
 def drawn(seed: int) -> tuple[Case, list[Request], str]:
     """A small tight case with one policy, a third of them asynchronous."""
     rng = random.Random(seed)
-    case, requests = random_case(rng, family="async" if seed % 3 == 0 else "vllm")
+    case, requests = random_case(rng, family="async" if seed // len(POLICIES) % 3 == 0 else "vllm")
     name = POLICIES[seed % len(POLICIES)]
     case |= MEMBERS[name](rng, case) if name else {}
     case["b0_us"] = max(case["b0_us"], 1.0)  # as in every spec: a step takes time
@@ -56,111 +44,119 @@ def drawn(seed: int) -> tuple[Case, list[Request], str]:
 
 
 @pytest.fixture
-def truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
-    """Fills with the preemptions of the oracle's runs."""
-    noted: Truth = []
-    asking: list[tuple[int, bool]] = [(-1, False)]
-    allocate, preempt, slot = Scheduler.allocate_slots, Scheduler.preempt_request, Scheduler._slot_victim
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    """Fills with the queues of the oracle's runs: who was looked at has its own reason, the others that of the scan."""
+    noted: Waiting = []
+    schedule = Scheduler.schedule
 
-    def allocate_slots(self: Scheduler, request: RequestState, n: int) -> bool:
-        asking[0] = (request.index, False)
-        return allocate(self, request, n)
+    def noting(self: Scheduler, *args: Any, **kwargs: Any) -> Any:
+        batch = schedule(self, *args, **kwargs)
+        call = self.tape.calls[-1]
+        own = {event[1]: event[2] for event in call.events if event[0] == "refused"}
+        noted.append((batch.t_us, {r.index: own.get(r.index, call.why) for r in self.waiting}))
+        return batch
 
-    def slot_victim(self: Scheduler, candidate: RequestState) -> RequestState | None:
-        asking[0] = (candidate.index, True)
-        return slot(self, candidate)
-
-    def preempt_request(self: Scheduler, request: RequestState) -> None:
-        noted.append((self.batch.t_us, request.index, *asking[0], request.num_computed))
-        preempt(self, request)
-
-    monkeypatch.setattr(Scheduler, "allocate_slots", allocate_slots)
-    monkeypatch.setattr(Scheduler, "preempt_request", preempt_request)
-    monkeypatch.setattr(Scheduler, "_slot_victim", slot_victim)
+    monkeypatch.setattr(Scheduler, "schedule", noting)
     return noted
 
 
 def history(case: Case, requests: list[Request]) -> History:
     """The kernel's history of a case of the oracle."""
-    records, workload = records_of(case), workload_of(case, requests)
-    run = run_recorded(records, workload, fast_forward=True, record_steps=True)
+    workload = workload_of(case, requests)
+    run = run_recorded(records_of(case), workload, fast_forward=True, record_steps=True)
     totals = {name: int(run.memory.totals[name][0]) for name in TOTALS_DTYPE.names or ()}
-
-    def probe(steps: int) -> RequestLog:
-        return stopped(case, requests, steps).log
-
-    return build_history(records.engine[0], workload, run.memory.log, totals, run.steps or [], probe)
+    assert run.tape is not None
+    return history_from(run.tape, workload, run.memory.log, totals)
 
 
-def stopped(case: Case, requests: list[Request], steps: int) -> Memory:
-    """What a run leaves when it ends after so many steps."""
-    records = records_of(case)
-    records.engine["max_steps"] = steps
-    records.engine["dense"] = 0  # only the general loop says why its scan ended
-    memory = run_recorded(records, workload_of(case, requests), fast_forward=True, record_steps=False).memory
-    assert isinstance(memory, Memory)
-    return memory
+def expected_parts(waiting: Waiting, request: int, gone_us: int) -> list[tuple[int, int, str]]:
+    """From when until when the request waits, and for what, call by call."""
+    ends = [t_us for t_us, _ in waiting[1:]] + [gone_us]
+    parts = [
+        (t_us, min(end_us, gone_us), queue[request])
+        for (t_us, queue), end_us in zip(waiting, ends, strict=False)
+        if request in queue
+    ]
+    return [part for part in parts if part[1] > part[0]]
 
 
-def compare_evictions(seeds: Iterator[int], truth: Truth) -> tuple[int, int]:
-    """Every eviction named is the oracle's. Returns evictions, and how many of them name no evictor."""
-    count = open_ones = 0
+def compare(seeds: Iterable[int], waiting: Waiting) -> Counter[str]:
+    """Every reason of every wait of every request is the oracle's. Returns how often each was met."""
+    met: Counter[str] = Counter()
     for seed in seeds:
         case, requests, what = drawn(seed)
-        truth.clear()
-        reference(case, requests, check=False)
-        found = history(case, requests).evictions
-        assert len(found) == len(truth), what
-        for eviction, expected in zip(found, truth, strict=True):
-            got = (eviction.at_us, eviction.victim, eviction.computed_tokens)
-            assert got == (expected[0], expected[1], expected[4]), what
-            if eviction.evictor is None:
-                open_ones += 1
-            else:
-                assert (eviction.evictor, eviction.for_slot) == expected[2:4], what
-        count += len(found)
-    return count, open_ones
+        waiting.clear()
+        outcome = reference(case, requests, check=False)
+        found = history(case, requests)
+        held = {event[1] for call in outcome.calls for event in call.events if event[0] == "held"}
+        held |= {event[1] for event in outcome.events_after if event[0] == "held"}
+        for request in range(len(requests)):
+            finish_us = outcome.requests[request].finish_us
+            gone_us = outcome.totals["end_us"] if finish_us == NEVER else finish_us
+            expected = expected_parts(waiting, request, gone_us)
+            parts = [part for stay in stays_of(found, request) for part in stay.parts]
+            queued = [(p.start_us, p.end_us, p.reason.name) for p in parts if p.reason.name not in BEFORE]
+            assert queued == expected, f"{what}, request {request}"
+            assert all(p.reason is not Reason.DOOR or request in held for p in parts), f"{what}, request {request}"
+            told = explain(found, config_of(case), request)
+            sums: Counter[Reason] = Counter()
+            for part in parts:
+                sums[part.reason] += part.end_us - part.start_us
+            assert dict(told.waits) == sums, f"{what}, request {request}"
+            met.update(part.reason.name for part in parts)
+        compare_preemptions(found, outcome, what)
+    return met
 
 
-def test_evictors_are_those_of_the_oracle(truth: Truth) -> None:
-    count, open_ones = compare_evictions(iter(range(60)), truth)
-    assert count > 300
-    assert open_ones < 0.05 * count
+def compare_preemptions(found: History, outcome: Outcome, what: str) -> None:
+    assert outcome.steps is not None
+    truth = [
+        (step[0], *event[1:])
+        for step, call in zip(outcome.steps, outcome.calls, strict=True)
+        for event in call.events
+        if event[0] == "preempted"
+    ]
+    assert [(found.at_us(row), *event) for row, event in found.preemptions] == truth, what
+
+
+def test_reasons_are_those_of_the_oracle(waiting: Waiting) -> None:
+    met = compare([*range(3 * len(POLICIES)), *RARE], waiting)
+    assert met.keys() == {reason.name for reason in Reason if reason is not Reason.EMPTY}
 
 
 @pytest.mark.slow
-def test_evictors_of_many_cases(truth: Truth) -> None:
+def test_reasons_of_many_cases(waiting: Waiting) -> None:
     start = int(os.environ.get("FASTSIM_SEED", "1000"))
-    count, open_ones = compare_evictions(
-        iter(range(start, start + int(os.environ.get("FASTSIM_CASES", "2000")))), truth
-    )
-    print(f"{count} evictions, {open_ones} without a certain evictor")
-    assert open_ones < 0.05 * count
+    compare(range(start, start + int(os.environ.get("FASTSIM_CASES", "2000"))), waiting)
 
 
-def test_reasons_agree_with_the_scan_of_the_kernel() -> None:
-    checked = 0
-    for seed in range(40):
-        case, requests, what = drawn(seed)
-        found = history(case, requests)
-        rows = set(random.Random(seed).sample(range(len(found.steps)), min(8, len(found.steps))))
-        queue = Queue(found)
-        for row in range(len(found.steps)):
-            queue.play(row)
-            if row not in rows or not queue.members:
-                continue
-            memory = stopped(case, requests, row + 1)
-            if int(memory.totals["steps"][0]) == row + 1:
-                reason, _, _ = why_stopped(queue, row)
-                assert ScanEnd(int(memory.scalars["scan_end"][0])) in MEANS[reason], f"{what}, row {row}: {reason}"
-                checked += 1
-    assert checked > 100
+# --- The discussion ---------------------------------------------------------------------------------------------------
+
+
+def discussion(*sets: str) -> Result:
+    return simulate(load_config("sweeps/discussion.toml", list(sets)), record_steps=True)
+
+
+def scan_ends(result: Result) -> Counter[Reason]:
+    assert result.tape is not None
+    return Counter(call.reason for call in result.tape.calls)
 
 
 def test_the_discussion_names_every_evictor() -> None:
-    result = simulate(load_config("sweeps/discussion.toml"), record_steps=True)
+    result = discussion()
     found = history_of(result)
-    assert len(found.evictions) == result.metrics["preemptions"] == 1042
-    assert all(eviction.evictor is not None for eviction in found.evictions)
-    counts = np.bincount([eviction.victim for eviction in found.evictions], minlength=300)
+    assert len(found.preemptions) == result.metrics["preemptions"] == 1042
+    counts = np.bincount([event.request for _, event in found.preemptions], minlength=300)
     assert np.array_equal(counts, result.requests.num_preemptions)
+
+
+def test_an_interval_is_named_where_it_decided() -> None:
+    """With `prefill_schedule_interval` most scans still end for want of blocks, and say so."""
+    reasons = scan_ends(discussion("engine.prefill_schedule_interval=4"))
+    assert 0 < reasons[Reason.DEFERRED] < 0.01 * reasons[Reason.BLOCKS]
+
+
+def test_a_fed_back_cap_and_want_of_blocks_are_told_apart() -> None:
+    result = discussion("engine.running_cap=feedback")
+    reasons = scan_ends(result)
+    assert min(reasons[Reason.RUNNING_CAP], reasons[Reason.BLOCKS]) > 1000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastsim.analysis.explain import timeline
-from fastsim.analysis.explain.recorded import history_of
+from fastsim.analysis.explain.history import history_of
 from fastsim.analysis.explain.timeline import REQUESTS, SCHEDULER, Timeline, make_timeline
 from fastsim.cli import main
 from fastsim.config import load_config

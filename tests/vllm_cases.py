@@ -47,11 +47,16 @@ _LATENCY_KEYS = ("table_tokens", "table_us", "table_scale", "max_cudagraph_captu
 # --- The case, for the kernel -----------------------------------------------------------------------------------------
 
 
-def records_of(case: Case) -> Records:
-    """The kernel's records of an oracle's configuration."""
+def config_of(case: Case) -> Config:
+    """An oracle's configuration as specs have it; without what a spec may not say."""
     engine = {key: value for key, value in case.items() if key in _ENGINE_KEYS}
     latency = LatencyConfig(**{key: case[key] for key in _LATENCY_KEYS if case.get(key) not in (None, ())})
-    records = record_of(Config(engine=EngineConfig(name=case["engine"], **engine), latency=latency))
+    return Config(engine=EngineConfig(name=case["engine"], **engine), latency=latency)
+
+
+def records_of(case: Case) -> Records:
+    """The kernel's records of an oracle's configuration."""
+    records = record_of(config_of(case))
     record = records.engine[0]
     for key in _RECORD_KEYS:
         if key in case:

@@ -35,7 +35,7 @@ def command(
     Every sentence is read off what the scheduler decided in each step of the run.
     """
     from fastsim.analysis.explain.explain import explain, worst_request
-    from fastsim.analysis.explain.recorded import check_recorded, history_of
+    from fastsim.analysis.explain.history import check_recorded, history_of
     from fastsim.cli.run import choose_config
     from fastsim.simulation import simulate
 

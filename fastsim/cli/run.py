@@ -88,7 +88,7 @@ def command(
     workload = build_workload(config.workload)
     record = steps is not None or timeline is not None
     if timeline is not None:
-        from fastsim.analysis.explain.recorded import check_recorded
+        from fastsim.analysis.explain.history import check_recorded
 
         check_recorded(config)
     result = simulate(config, workload, fast_forward=fast_forward, record_steps=record, repeat=repeat)
@@ -208,7 +208,7 @@ def steps_table(result: "Result") -> Any:
 
 def store_timeline(result: "Result", path: Path) -> None:
     """Write a run's trace as JSON, and say on stderr what was left out of it."""
-    from fastsim.analysis.explain.recorded import history_of
+    from fastsim.analysis.explain.history import history_of
     from fastsim.analysis.explain.timeline import make_timeline
 
     timeline = make_timeline(history_of(result), result.config.engine.name)

@@ -236,7 +236,8 @@ class Scheduler:
     def preempt_request(self, request: RequestState, evictor: RequestState, lacked_blocks: int) -> None:
         """Take a running request's blocks away and put it back into the queue; what it keeps is `preemption_mode`'s.
 
-        For `evictor`, who lacks so many blocks (0: a slot). Tokens it was given in this step return to both budgets and count nowhere; blocks that they filled stay hashed.
+        For `evictor`, who lacks so many blocks (0: a slot). Tokens it was given in this step return to both budgets and
+        count nowhere; blocks that they filled stay hashed.
         """
         computed, generated, free = request.num_computed, self.length(request) - request.prompt, self.pool.num_free
         self.running.remove(request)
@@ -440,10 +441,8 @@ class Scheduler:
 
     def _lack(self, for_step: int, for_all: int, free: int, watermark: int) -> Refusal:
         """Too few blocks: the watermark was it where they are enough without it, the gate where this step has its."""
-        if max(for_step, for_all) <= free:
-            why = "WATERMARK"
-        else:
-            why = "GATE" if for_step <= free else "BLOCKS"
+        gate = "GATE" if for_step <= free else "BLOCKS"
+        why = "WATERMARK" if max(for_step, for_all) <= free else gate
         return Refusal(why, max(for_step, for_all) + watermark, free, watermark)
 
     def _pads(self, computed: int) -> bool:

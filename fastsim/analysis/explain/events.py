@@ -3,15 +3,19 @@
 from collections import Counter
 from typing import NamedTuple
 
-from fastsim.analysis.explain.history import Admission, Eviction, History, Kind, Span
-from fastsim.analysis.explain.stretches import Stretch
-from fastsim.analysis.explain.waits import Reason
+from fastsim.analysis.explain.history import History
+from fastsim.analysis.explain.spans import Kind, Span
+from fastsim.analysis.explain.waits import Stay
 from fastsim.config import Config, resolved
 from fastsim.engines.outputs import NEVER, Status
-from fastsim.engines.vllm.codes import PreemptionMode
+from fastsim.engines.tape import Admitted, Preempted, Reason, Refused, Rejected
+from fastsim.errors import WorkError
 
-RESTART = int(PreemptionMode.RESTART)
-BLOCK_REASONS = (Reason.GATE, Reason.BLOCKS, Reason.WATERMARK)
+LIMIT_FINDS = {
+    "max_num_queued_reqs": "requests were waiting",
+    "max_num_queued_tokens": "prompt tokens were waiting",
+    "backpressure_threshold": "preemptions had happened in its window",
+}
 
 
 class At(NamedTuple):
@@ -22,7 +26,7 @@ class At(NamedTuple):
     words: str
 
 
-def events_of(history: History, config: Config, request: int, waited: list[Stretch]) -> list[At]:
+def events_of(history: History, config: Config, request: int, stays: list[Stay]) -> list[At]:
     """What happened to a request, and why, in no order."""
     log, workload = history.log, history.workload
     status = Status(int(log.status[request]))
@@ -32,9 +36,11 @@ def events_of(history: History, config: Config, request: int, waited: list[Stret
     what = f"prompt {int(workload.prompt_tokens[request]):,}, output {int(workload.output_tokens[request]):,} tokens"
     what += f", priority {priority}" if priority else ""
     events = [At(int(log.arrival_us[request]), 0, f"arrives: {what}")]
-    events += [At(e.at_us, 1, _evicted(history, e)) for e in history.evictions if e.victim == request]
-    events += [At(w.since_us, 2, _waits(history, request, w)) for w in waited if w.until_us > w.since_us]
-    events += [At(a.at_us, 3, _admitted(history, a)) for a in history.admissions if a.request == request]
+    preemptions = [(row, event) for row, event in history.preemptions if event.request == request]
+    admissions = [(row, event) for row, event in history.admissions if event.request == request]
+    events += [At(history.at_us(row), 1, _preempted(event)) for row, event in preemptions]
+    events += [At(stay.since_us, 2, _waits(request, stay)) for stay in stays if stay.parts]
+    events += [At(history.at_us(row), 3, _admitted(history, row, event)) for row, event in admissions]
     events += _computed(history.spans[request])
     if log.first_token_us[request] != NEVER:
         ttft_us = int(log.first_token_us[request] - log.arrival_us[request]) + (
@@ -46,55 +52,68 @@ def events_of(history: History, config: Config, request: int, waited: list[Stret
     elif status is Status.TIMED_OUT:
         events.append(At(int(log.finish_us[request]), 7, "its client gives up"))
     elif status is Status.REJECTED:
-        events.append(At(int(log.arrival_us[request]), 7, f"rejected: {rejected(config)}"))
+        events.append(At(int(log.arrival_us[request]), 7, f"rejected: {rejected(history, config, request)}"))
     return events
 
 
-def _waits(history: History, request: int, stretch: Stretch) -> str:
+def _waits(request: int, stay: Stay) -> str:
     by: Counter[Reason] = Counter()
-    for part in stretch.parts:
+    for part in stay.parts:
         by[part.reason] += part.end_us - part.start_us
     reasons = "; ".join(f"{seconds(us)} for {reason.value}" for reason, us in by.most_common(3) if us)
-    others = "1 other" if stretch.ahead == 1 else f"{stretch.ahead:,} others"
-    place = f"behind {others}" if stretch.ahead > 0 else "at the head of the queue"
-    text = f"waits {seconds(stretch.until_us - stretch.since_us)} {place}: {reasons}"
-    short = [part for part in stretch.parts if part.reason in BLOCK_REASONS]
-    if short:
-        part = short[-1]
-        who = "it" if part.head == request else f"the head of the queue, request {part.head},"
-        most = "at most " if history.config["enable_prefix_caching"] else ""
-        text += f" (at last {who} needed {most}{part.needed_blocks:,} blocks and {part.free_blocks:,} were free)"
+    place = "at the door" if stay.ahead is None else "at the head of the queue"
+    if stay.ahead:
+        place = "behind 1 other" if stay.ahead == 1 else f"behind {stay.ahead:,} others"
+    text = f"waits {seconds(stay.until_us - stay.since_us)} {place}: {reasons}"
+    lacks = [part.refused for part in stay.parts if part.refused is not None and part.refused.needed > 0]
+    if lacks:
+        who = "it" if lacks[-1].request == request else f"request {lacks[-1].request}, before it,"
+        text += f" (at last {who} {_lacked(lacks[-1])})"
     return text
 
 
-def _evicted(history: History, eviction: Eviction) -> str:
-    generated, computed = eviction.generated_tokens, eviction.computed_tokens
-    missing = f"{eviction.lacked_blocks:,} more" if eviction.lacked_blocks > 0 else "more"
-    if eviction.evictor == eviction.victim:
-        cause = "PREEMPTED by itself: it needed more blocks than were free, and there was nobody else to preempt"
-    elif eviction.for_slot:
-        who = "a more urgent request" if eviction.evictor is None else f"request {eviction.evictor}, more urgent,"
-        cause = f"PREEMPTED: {who} takes its slot"
-    elif eviction.evictor is None:
-        cause = "PREEMPTED: another request of this step lacked blocks (the record leaves open which)"
+def _lacked(refused: Refused) -> str:
+    needed, available = f"{refused.needed:,}", f"{refused.available:,}"
+    if refused.reason in (Reason.SLOTS, Reason.RUNNING_CAP):
+        return f"found {needed} running, of {available}, and nobody less urgent"
+    if refused.reason is Reason.CHUNKING:
+        return f"needed {needed} tokens in one step and {available} were left"
+    if refused.reason is Reason.PROJECTION:
+        return f"and all that ran were expected to grow to {needed} blocks, of {available} allowed"
+    kept = f" ({refused.watermark_blocks:,} of them to stay free)" if refused.watermark_blocks else ""
+    return f"needed {needed} blocks{kept} and {available} were free"
+
+
+def _preempted(event: Preempted) -> str:
+    blocks = _blocks(event.lacked_blocks, "more ")
+    if event.evictor == event.request:
+        cause = f"PREEMPTED by itself: it needs {blocks} than are free, and is the next to go"
+    elif event.lacked_blocks == 0:
+        cause = f"PREEMPTED: request {event.evictor}, more urgent, takes its slot"
     else:
-        noun = "block" if eviction.lacked_blocks == 1 else "blocks"
-        cause = f"PREEMPTED: request {eviction.evictor} needs {missing} {noun} than are free"
-    if eviction.swapped:
-        return f"{cause}; its {eviction.blocks:,} blocks go to the host"
-    kept = "loses" if history.config["preemption_mode"] == RESTART else "keeps"
+        cause = f"PREEMPTED: request {event.evictor} needs {blocks} than are free"
+    if event.host_blocks:
+        return f"{cause}; its {_blocks(event.host_blocks)} go to the host"
+    lost = event.generated_tokens - event.kept_tokens
+    generated = f"loses {lost:,} generated" if lost else f"keeps {event.kept_tokens:,} generated"
     return (
-        f"{cause}; it loses {computed:,} computed tokens ({eviction.blocks:,} blocks), {kept} {generated:,} generated"
+        f"{cause}; it loses {event.computed_tokens:,} computed tokens ({_blocks(event.freed_blocks)} become free), "
+        f"{generated}"
     )
 
 
-def _admitted(history: History, admission: Admission) -> str:
-    step = history.steps[admission.row]
-    text = f"admitted: {history.running[admission.row]:,} run now, {step.free_mid:,} blocks stay free"
-    if admission.swapped:
-        return f"{text}; its {admission.hit_tokens:,} tokens come back from the host"
-    if admission.hit_tokens:
-        text += f"; {admission.hit_tokens:,} of its {admission.length_tokens:,} tokens are in the prefix cache"
+def _blocks(count: int, more: str = "") -> str:
+    return f"{count:,} {more}block{'' if count == 1 else 's'}"
+
+
+def _admitted(history: History, row: int, event: Admitted) -> str:
+    text = (
+        f"admitted: {history.tape.calls[row].running:,} run now, {history.tape.steps[row].free_mid:,} blocks stay free"
+    )
+    if event.from_host:
+        return f"{text}; its {event.hit_tokens:,} tokens come back from the host"
+    if event.hit_tokens:
+        text += f"; {event.hit_tokens:,} of its {event.length_tokens:,} tokens are in the prefix cache"
     return text
 
 
@@ -119,14 +138,14 @@ def _computed(spans: list[Span]) -> list[At]:
     return events
 
 
-def rejected(config: Config) -> str:
-    """The limits at the door, any of which may have turned a request away."""
-    engine = config.engine
-    limits = [f"{name} = {getattr(engine, name)}" for name in ("max_num_queued_reqs", "max_num_queued_tokens")]
-    reasons = [text for text in limits if not text.endswith("None")]
-    if engine.backpressure_threshold > 0:
-        reasons.append(f"backpressure_threshold = {engine.backpressure_threshold:g}")
-    return " or ".join(reasons)
+def rejected(history: History, config: Config, request: int) -> str:
+    """The limit at the door that turned a request away, and what it found."""
+    tape = history.tape
+    for event in (event for events in (*(call.events for call in tape.calls), tape.after) for event in events):
+        if isinstance(event, Rejected) and event.request == request:
+            limit = getattr(config.engine, event.limit)
+            return f"{event.limit} = {limit:g}, and {event.found:,} {LIMIT_FINDS[event.limit]}"
+    raise WorkError(f"request {request} was rejected, but the tape does not say why")
 
 
 def seconds(us: float) -> str:

@@ -4,12 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fastsim.analysis.check.unservable import cause_of
-from fastsim.analysis.explain.events import RESTART, events_of, rejected, seconds
-from fastsim.analysis.explain.history import Eviction, History, Kind
-from fastsim.analysis.explain.stretches import stretches
-from fastsim.analysis.explain.waits import Reason
+from fastsim.analysis.explain.events import events_of, rejected, seconds
+from fastsim.analysis.explain.history import History
+from fastsim.analysis.explain.spans import Kind
+from fastsim.analysis.explain.waits import stays_of
 from fastsim.config import Config, resolved
 from fastsim.engines.outputs import NEVER, Status, Stop
+from fastsim.engines.tape import Reason
 from fastsim.errors import InputError
 
 GROUPS = {
@@ -66,12 +67,12 @@ def explain(history: History, config: Config, request: int) -> Story:
     count = len(history.spans)
     if not 0 <= request < count:
         raise InputError(f"--request {request}, but an integer from 0 to {count - 1} was expected")
-    waited = stretches(history, request)
+    stays = stays_of(history, request)
     shares = _shares(history, config, request)
-    events = [(event.at_us, event.words) for event in sorted(events_of(history, config, request, waited))]
+    events = [(event.at_us, event.words) for event in sorted(events_of(history, config, request, stays))]
     waits: Counter[Reason] = Counter()
-    for stretch in waited:
-        for part in stretch.parts:
+    for stay in stays:
+        for part in stay.parts:
             waits[part.reason] += part.end_us - part.start_us
     return Story(
         _answer(history, config, request, shares),
@@ -134,7 +135,7 @@ def _answer(history: History, config: Config, request: int, shares: tuple[Share,
     if status is Status.HELD:
         return f"Request {request} was held at the door by backpressure until the run ended at {end}."
     if status is Status.REJECTED:
-        return f"Request {request} was rejected at the door: {rejected(config)}."
+        return f"Request {request} was rejected at the door: {rejected(history, config, request)}."
     if status is Status.TIMED_OUT:
         where = "running" if history.spans[request][-1:] and history.spans[request][-1].steps else "waiting"
         after = seconds(int(log.finish_us[request] - log.arrival_us[request]))
@@ -153,34 +154,27 @@ def _answer(history: History, config: Config, request: int, shares: tuple[Share,
 
 
 def _facts(history: History, request: int) -> list[str]:
-    spans, log = history.spans[request], history.log
-    evictions = [eviction for eviction in history.evictions if eviction.victim == request]
+    preemptions = [event for _, event in history.preemptions if event.request == request]
     facts = []
-    if evictions:
-        by = Counter(_name(eviction, request) for eviction in evictions)
-        most = ", ".join(f"{who} ({count})" for who, count in by.most_common(3))
-        more = f" and {len(by) - 3} others" if len(by) > 3 else ""
-        times = "once" if len(evictions) == 1 else f"{len(evictions):,} times"
+    if preemptions:
+        by = Counter(event.evictor for event in preemptions)
+        names = {request: "itself (it was the next to go)"}
+        most = ", ".join(f"{names.get(who, f'request {who}')} ({count})" for who, count in by.most_common(3))
+        others = "1 other" if len(by) == 4 else f"{len(by) - 3} others"
+        more = f" and {others}" if len(by) > 3 else ""
+        times = "once" if len(preemptions) == 1 else f"{len(preemptions):,} times"
         facts.append(f"It was preempted {times}, to make room for {most}{more}.")
-        again = sum(span.recomputed_tokens for span in spans)
-        saved = [a.hit_tokens for a in history.admissions if a.request == request and a.life > 0]
-        swapped = sum(eviction.blocks for eviction in evictions if eviction.swapped)
-        lost = f"It computed {again:,} tokens again ({int(log.scheduled_tokens[request]):,} scheduled in all)"
-        if swapped:
-            lost += f" and moved {swapped:,} blocks to the host"
-        elif sum(saved):
-            lost += f"; the prefix cache saved it {sum(saved):,}"
-        if history.config["preemption_mode"] == RESTART:
-            discarded = sum(eviction.generated_tokens for eviction in evictions)
-            lost += f"; {discarded:,} output tokens were thrown away and decoded again"
+        again = sum(span.recomputed_tokens for span in history.spans[request])
+        admissions = [event for _, event in history.admissions if event.request == request]
+        saved = sum(event.hit_tokens for event in admissions[1:] if not event.from_host)
+        moved = sum(event.host_blocks for event in preemptions)
+        discarded = sum(event.generated_tokens - event.kept_tokens for event in preemptions)
+        lost = f"It computed {again:,} tokens again ({int(history.log.scheduled_tokens[request]):,} scheduled in all)"
+        lost += f" and moved {moved:,} blocks to the host" if moved else ""
+        lost += f"; the prefix cache saved it {saved:,}" if saved else ""
+        lost += f"; {discarded:,} output tokens were thrown away and decoded again" if discarded else ""
         facts.append(f"{lost}.")
-    caused = [e.victim for e in history.evictions if e.evictor == request and e.victim != request]
+    caused = [e.request for _, e in history.preemptions if e.evictor == request and e.request != request]
     if caused:
         facts.append(f"It took the place of others {len(caused):,} times ({len(set(caused)):,} requests).")
     return facts
-
-
-def _name(eviction: Eviction, request: int) -> str:
-    if eviction.evictor is None:
-        return "a request that the record leaves open"
-    return "itself (nobody else was left to preempt)" if eviction.evictor == request else f"request {eviction.evictor}"

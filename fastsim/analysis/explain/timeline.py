@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastsim.analysis.explain.history import Eviction, History, Kind, Span
+from fastsim.analysis.explain.history import History
+from fastsim.analysis.explain.spans import Kind, Span
 from fastsim.engines.outputs import Status, Stop
+from fastsim.engines.tape import Preempted
 from fastsim.errors import InputError
 
 MAX_REQUESTS = 500
@@ -67,11 +69,11 @@ def make_timeline(history: History, engine: str) -> Timeline:
         events += [_slice(request, span) for span in history.spans[request]]
         events += _end_mark(history, request)
     tracks = set(shown)
-    for number, eviction in enumerate(history.evictions):
-        if eviction.victim in tracks:
-            events += _preemption(number, eviction, eviction.evictor in tracks)
-    stride = max(1, -(-len(history.evictions) // MAX_INSTANTS))
-    events += [_loop_mark(eviction) for eviction in history.evictions[::stride]]
+    for number, (row, event) in enumerate(history.preemptions):
+        if event.request in tracks:
+            events += _preemption(number, history.at_us(row), row, event, event.evictor in tracks)
+    stride = max(1, -(-len(history.preemptions) // MAX_INSTANTS))
+    events += [_loop_mark(history.at_us(row), row, event) for row, event in history.preemptions[::stride]]
     points, bucket = _counters(history)
     events += points
     notes = []
@@ -89,8 +91,8 @@ def make_timeline(history: History, engine: str) -> Timeline:
             "engine": engine,
             "requests": len(history.spans),
             "requests_shown": len(shown),
-            "steps": len(history.steps),
-            "preemptions": len(history.evictions),
+            "steps": len(history.tape.steps),
+            "preemptions": len(history.preemptions),
             "stop": Stop(history.totals["stop"]).name.lower(),
             "thinned": "; ".join(notes) or "no",
         },
@@ -158,46 +160,47 @@ def _instant(name: str, pid: int, tid: int, at_us: int, args: dict[str, Any]) ->
     return {"ph": "i", "s": "t", "name": name, "cat": "event", "pid": pid, "tid": tid, "ts": at_us, "args": args}
 
 
-def _facts(eviction: Eviction) -> dict[str, Any]:
+def _facts(row: int, event: Preempted) -> dict[str, Any]:
     return {
-        "victim": eviction.victim,
-        "evictor": "not certain" if eviction.evictor is None else eviction.evictor,
-        "for": "a slot" if eviction.for_slot else "blocks",
-        "lost_tokens": 0 if eviction.swapped else eviction.computed_tokens,
-        "freed_blocks_at_most": eviction.blocks,
-        "step": eviction.row,
+        "victim": event.request,
+        "evictor": event.evictor,
+        "for": "blocks" if event.lacked_blocks else "a slot",
+        "lacked_blocks": event.lacked_blocks,
+        "lost_tokens": 0 if event.host_blocks else event.computed_tokens,
+        "freed_blocks": event.freed_blocks,
+        "step": row,
     }
 
 
-def _preemption(number: int, eviction: Eviction, evictor_shown: bool) -> list[dict[str, Any]]:
+def _preemption(number: int, at_us: int, row: int, event: Preempted, evictor_shown: bool) -> list[dict[str, Any]]:
     """The mark on the victim's track, and an arrow from the track of whoever needed its blocks."""
-    by = "another request" if eviction.evictor is None else f"request {eviction.evictor}"
-    name = "preempts itself" if eviction.evictor == eviction.victim else f"preempted by {by}"
-    victim = _track(eviction.victim)
-    events = [_instant(name, REQUESTS, victim, eviction.at_us, _facts(eviction))]
-    if evictor_shown and eviction.evictor is not None and eviction.evictor != eviction.victim:
-        arrow = {"name": "evicts", "cat": "eviction", "id": number, "pid": REQUESTS, "ts": eviction.at_us}
-        events.append(arrow | {"ph": "s", "tid": _track(eviction.evictor)})
-        events.append(arrow | {"ph": "f", "bp": "e", "tid": victim})
-    return events
+    itself = event.evictor == event.request
+    name = "preempts itself" if itself else f"preempted by request {event.evictor}"
+    victim = _track(event.request)
+    marks = [_instant(name, REQUESTS, victim, at_us, _facts(row, event))]
+    if evictor_shown and not itself:
+        arrow = {"name": "evicts", "cat": "eviction", "id": number, "pid": REQUESTS, "ts": at_us}
+        marks.append(arrow | {"ph": "s", "tid": _track(event.evictor)})
+        marks.append(arrow | {"ph": "f", "bp": "e", "tid": victim})
+    return marks
 
 
-def _loop_mark(eviction: Eviction) -> dict[str, Any]:
-    by = "?" if eviction.evictor is None else eviction.evictor
-    name = f"{eviction.victim} itself" if eviction.evictor == eviction.victim else f"{by} evicts {eviction.victim}"
-    return _instant(name, SCHEDULER, LOOP_TRACK, eviction.at_us, _facts(eviction))
+def _loop_mark(at_us: int, row: int, event: Preempted) -> dict[str, Any]:
+    itself = event.evictor == event.request
+    name = f"{event.request} itself" if itself else f"{event.evictor} evicts {event.request}"
+    return _instant(name, SCHEDULER, LOOP_TRACK, at_us, _facts(row, event))
 
 
 def _counters(history: History) -> tuple[list[dict[str, Any]], int]:
     """Counter events and how many steps share one point."""
-    steps = history.steps
+    steps = history.tape.steps
     bucket = max(1, -(-len(steps) // MAX_POINTS))
     events = []
     for start in range(0, len(steps), bucket):
         row = min(range(start, min(start + bucket, len(steps))), key=lambda k: steps[k].free_mid)
         step = steps[row]
         events += [
-            _counter("running", "requests", step.t_us, history.running[row]),
+            _counter("running", "requests", step.t_us, history.tape.calls[row].running),
             _counter("waiting", "requests", step.t_us, step.waiting),
             _counter("free KV", "blocks", step.t_us, step.free_mid),
             _counter("batch", "tokens", step.t_us, sum(tokens for _, tokens in step.scheduled)),
