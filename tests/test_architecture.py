@@ -104,7 +104,6 @@ NAMED = {
     "workload/readers/blis.py": "that format",
     "analysis/measured/vllm_bench.py": "what a benchmark writes as its backend",
     "analysis/calibrate/run.py": "a key of the report, and of the files of vLLM's runs",
-    "analysis/explain/": "reads what vLLM's kernels decided in each step; no other engine records steps",
     "cli/policies.py": "an example of how to choose an engine",
 }
 """Files outside `engines` that name an engine, and why they may; everything else asks for an ability."""
