@@ -1,4 +1,4 @@
-"""Stands in for `fastsim.simulation` in tests of the sweep machinery: rows that follow from index and workload.
+"""Stands in for the simulation in tests of the sweep machinery: rows that follow from index and workload.
 
 The sweep's `run.max_steps` axis carries what a configuration does: misbehave in a way that the value chooses.
 """
@@ -8,11 +8,14 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
+from fastsim import _notice
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
+from fastsim.runner import driver, sweep
+from fastsim.worker import SweepJob
 
 FINE, RAISES, KILLS, KILLS_ONCE, SLOW, BREAKS_THE_WORKLOAD = 1, 2, 3, 4, 5, 6
 _WHOSE = f"{os.getuid()}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
@@ -20,29 +23,39 @@ MARKER = Path(tempfile.gettempdir()) / f"fastsim-test-{_WHOSE}-has-killed"
 """While it is missing, KILLS_ONCE kills. (Workers have the environment of the fork server, not of the test.)"""
 
 
-class Rows(NamedTuple):
-    floats: np.ndarray
-    ints: np.ndarray
+class FakeJob(SweepJob):
+    """Parts whose rows are made up, without kernels."""
+
+    @property
+    def modules(self):
+        return ["fastsim.worker"]
+
+    def prepare(self):
+        pass
+
+    def simulate(self, workload, indices):
+        floats = np.zeros((len(indices), len(FLOAT_COLUMNS)))
+        ints = np.zeros((len(indices), len(INT_COLUMNS)), np.int64)
+        for row, (index, what) in enumerate(zip(indices, self.grid.take("run.max_steps", indices), strict=True)):
+            misbehave(int(what))
+            floats[row] = index * 1000.0 + np.arange(len(FLOAT_COLUMNS)) + workload.arrival_us.sum() / 1e9
+            floats[row, index % len(FLOAT_COLUMNS)] = np.nan
+            ints[row, INT_COLUMNS.index("completed")] = index
+            ints[row, INT_COLUMNS.index("verdict")] = index % 6
+        return floats, ints
 
 
-def compile_kernels(grid):
-    return 0.0
+class CompilingJob(FakeJob):
+    """The same, and its workers compile something first."""
+
+    def prepare(self):
+        _notice.tell(_notice.COMPILING)
 
 
-def records_at(grid, indices):
-    return np.stack([indices, grid.take("run.max_steps", indices)], axis=1)
-
-
-def simulate_chunk(workload, records, *, fast_forward=True):
-    floats = np.zeros((len(records), len(FLOAT_COLUMNS)))
-    ints = np.zeros((len(records), len(INT_COLUMNS)), np.int64)
-    for row, (index, what) in enumerate(records):
-        misbehave(int(what))
-        floats[row] = index * 1000.0 + np.arange(len(FLOAT_COLUMNS)) + workload.arrival_us.sum() / 1e9
-        floats[row, index % len(FLOAT_COLUMNS)] = np.nan
-        ints[row, INT_COLUMNS.index("completed")] = index
-        ints[row, INT_COLUMNS.index("verdict")] = index % 6
-    return Rows(floats, ints)
+def sweep_with(job, grid, out, **options):
+    """A sweep whose workers do another job: `FakeJob`, or one made from it."""
+    with mock.patch.object(driver, "SweepJob", job):
+        return sweep(grid, out, **options)
 
 
 def misbehave(what):

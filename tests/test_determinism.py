@@ -12,7 +12,7 @@ import pytest
 from fastsim.grid import Grid
 from fastsim.runner import sweep
 from fastsim.store.merge import merge
-from fastsim.worker import Job, Pace, PartRun, Task, part_data
+from fastsim.worker import Pace, PartRun, SweepJob, Task, part_data
 from fastsim.workload import WorkloadPlan
 
 SPEC = {
@@ -37,7 +37,7 @@ GRID = Grid.from_mapping(SPEC)
 
 def compute(parts, plan=None, step_s=0.2):
     """The bytes of some parts, in one process."""
-    job, plan = Job(GRID, None), plan or WorkloadPlan()
+    job, plan = SweepJob(GRID, None), plan or WorkloadPlan()
     pace = Pace(step_s=step_s)
     return {part.index: PartRun(job, plan, Task(part), lambda index: None, pace=pace).run().data for part in parts}
 
@@ -62,7 +62,7 @@ def test_the_order_of_parts_and_what_ran_before_decide_nothing(expected):
 @pytest.mark.parametrize("cuts", [[0, 1, 10], [0, 5, 6, 7, 10], [*range(11)]])
 def test_workers_that_share_a_part_decide_nothing(expected, cuts):
     part = GRID.select(rows_per_part=10).part(4)
-    plan, job = WorkloadPlan(), Job(GRID, None)
+    plan, job = WorkloadPlan(), SweepJob(GRID, None)
     tasks = [Task(part, first=first, stop=stop) for first, stop in pairwise(cuts)]
     pieces = [PartRun(job, plan, task, lambda index: None).run().piece for task in reversed(tasks)]
     assert part_data(GRID, part, pieces[::-1]) == expected[4]

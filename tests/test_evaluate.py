@@ -56,7 +56,7 @@ def test_workers_give_the_same_rows_and_end(grid: Grid, swept: pl.DataFrame, mon
     with Evaluator(grid, workers=2) as evaluator:
         assert evaluator.rows(range(grid.size)).equals(swept, null_equal=True)
         assert evaluator._pool is not None
-        processes = list(evaluator._pool._processes)
+        processes = [worker.process for worker in evaluator._pool.workers]
         assert all(process.is_alive() for process in processes)
         bad = with_values(grid.base, {"workload.trace": "/nowhere.csv"}).workload
         with pytest.raises(InputError, match=r"/nowhere\.csv"):

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from fastsim.grid import Grid
-from fastsim.runner import sweep
+from tests.fake_simulation import sweep_with
 from tests.faults import corruptions, kills, others
-from tests.faults.fake_workloads import KILLS, OUT_OF_MEMORY
+from tests.faults.fake_workloads import KILLS, OUT_OF_MEMORY, DeadlyJob
 from tests.faults.sweeps import Target
 
 
@@ -52,7 +52,7 @@ def test_clocks_decide_nothing(target: Target, work: Path) -> None:
 def test_workloads_that_keep_killing_workers_are_rows_of_status_error(tmp_path: Path) -> None:
     axes: dict[str, list[Any]] = {"workload.num_requests": [5, KILLS, 6, OUT_OF_MEMORY], "engine.max_num_seqs": [1, 2]}
     grid = Grid.from_mapping({"engine.num_gpu_blocks": 100, "sweep": {"axes": axes}})
-    result = sweep(grid, tmp_path, workers=1, simulation="tests.faults.fake_workloads")
+    result = sweep_with(DeadlyJob, grid, tmp_path, workers=1)
     rows = pl.scan_parquet(tmp_path / "parts" / "*.parquet").collect()
     assert rows["status"].to_list() == [status for status in ("ok", "error", "ok", "error") for _ in range(2)]
     assert rows["workload_id"].null_count() == 4

@@ -11,10 +11,9 @@ import warnings
 import pytest
 
 from fastsim.grid import Grid
-from fastsim.runner import sweep
 from fastsim.store import part_path, read_manifest
-from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW
-from tests.test_runner import FAKE, Recorder, digest, make_grid, rows, run, spy_on_pieces
+from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW, FakeJob, sweep_with
+from tests.test_runner import Recorder, digest, make_grid, rows, run, spy_on_pieces
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fastsim-llm[ray]', then .ci/run-ray")
 
@@ -35,7 +34,7 @@ def cluster():
 
 
 def run_ray(grid, out, **options):
-    return sweep(grid, out, **({"simulation": FAKE, "rows_per_part": 16, "backend": "ray"} | options))
+    return sweep_with(FakeJob, grid, out, **({"rows_per_part": 16, "backend": "ray"} | options))
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +98,10 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})
 from fastsim.errors import FastsimError
-from fastsim.runner import sweep
-from tests.test_runner import FAKE, make_grid
+from tests.fake_simulation import FakeJob, sweep_with
+from tests.test_runner import make_grid
 try:
-    sweep(make_grid({behaviours}), sys.argv[1], rows_per_part=8, workers=2, simulation=FAKE, backend="ray")
+    sweep_with(FakeJob, make_grid({behaviours}), sys.argv[1], rows_per_part=8, workers=2, backend="ray")
 except FastsimError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)

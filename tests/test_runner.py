@@ -18,14 +18,22 @@ from fastsim._notice import COMPILING
 from fastsim.cli import main
 from fastsim.errors import InputError
 from fastsim.grid import Grid
-from fastsim.runner import available_cores, check_backend, driver, sweep
+from fastsim.runner import available_cores, check_backend, driver
 from fastsim.store import part_path, read_manifest
 from fastsim.store.failures import MAX_LISTED
 from fastsim.worker import part_data
-from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW
+from tests.fake_simulation import (
+    FINE,
+    KILLS,
+    KILLS_ONCE,
+    MARKER,
+    RAISES,
+    SLOW,
+    CompilingJob,
+    FakeJob,
+    sweep_with,
+)
 from tests.processes import SMALL_FILES
-
-FAKE = "tests.fake_simulation"
 
 
 def make_grid(*behaviours, seeds=3):
@@ -64,7 +72,7 @@ class Recorder:
 
 
 def run(grid, out, **options):
-    return sweep(grid, out, simulation=FAKE, **({"workers": 1, "rows_per_part": 16} | options))
+    return sweep_with(FakeJob, grid, out, **({"workers": 1, "rows_per_part": 16} | options))
 
 
 def digest(out):
@@ -300,9 +308,9 @@ def test_a_full_disk_is_one_sentence_and_what_was_done_is_kept(tmp_path):
 
 
 def test_a_worker_that_compiles_says_so_and_only_then(tmp_path):
-    for simulation, notes in (("tests.fake_compiling", [COMPILING]), (FAKE, [])):
+    for job, notes in ((CompilingJob, [COMPILING]), (FakeJob, [])):
         progress = Recorder()
-        sweep(make_grid(FINE), tmp_path / simulation, workers=1, simulation=simulation, progress=progress)
+        sweep_with(job, make_grid(FINE), tmp_path / job.__name__, workers=1, progress=progress)
         assert progress.notes == notes
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastsim.grid import Grid
 from fastsim.grid.sample import sample_indices
-from tests.fake_simulation import FINE
+from tests.fake_simulation import FINE, FakeJob
 from tests.processes import run as call
 from tests.test_runner import make_grid, rows, run
 
@@ -139,7 +139,7 @@ def test_the_spec_chooses_and_nothing_else() -> None:
 
 def test_a_workload_is_built_once_for_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastsim.store.folder import part_path
-    from fastsim.worker import Job, PartRun, Task
+    from fastsim.worker import PartRun, Task
     from fastsim.workload import WorkloadPlan
 
     grid = make_grid(FINE, 7, seeds=6)
@@ -149,7 +149,7 @@ def test_a_workload_is_built_once_for_neighbours(tmp_path: Path, monkeypatch: py
     (tmp_path / "parts").mkdir()
     parts = list(grid.select(sample=24, rows_per_part=8).parts())
     for part in parts:
-        PartRun(Job(grid, tmp_path, "tests.fake_simulation"), WorkloadPlan(), Task(part), lambda index: None).run()
+        PartRun(FakeJob(grid, tmp_path), WorkloadPlan(), Task(part), lambda index: None).run()
     assert len(built) == grid.num_workloads == 12
     table = pl.concat(pl.read_parquet(part_path(tmp_path, part.index)) for part in parts)
     assert table["config_id"].to_list() == picked(grid, 24)

@@ -33,7 +33,7 @@ class DeathCounter:
     def after_death(self, event: Event) -> Task | None:
         """Count a death; how what the worker was doing is tried again, so that what kills is found and then skipped."""
         self.in_a_row += 1
-        task = event.task
+        task: Task | None = event.task
         if task is None or self.too_many:
             return None
         part = task.part.index

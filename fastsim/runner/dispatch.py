@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastsim.worker import Task
-
 TASKS_PER_WORKER = 2
 ALL_WORKERS_AFTER_S = 1.0
 """A sweep of few parts that takes longer than this gets all workers, which then share parts."""
@@ -24,20 +22,20 @@ class Event:
 
     kind: str
     value: Any = None
-    task: Task | None = None
+    task: Any = None
     at: int | None = None
-    unstarted: tuple[Task, ...] = ()
+    unstarted: tuple[Any, ...] = ()
 
 
 @dataclass
 class WorkerHandle:
     """A worker as whoever hands out work sees it: `tasks` it has, the first one under way; `asked` to share that."""
 
-    tasks: deque[Task] = field(default_factory=deque, kw_only=True)
+    tasks: deque[Any] = field(default_factory=deque, kw_only=True)
     ready: bool = field(default=False, kw_only=True)
     asked: bool = field(default=False, kw_only=True)
 
-    def send(self, task: Task) -> None:
+    def send(self, task: Any) -> None:
         """Let it do a task after those it has."""
         raise NotImplementedError
 
@@ -60,10 +58,10 @@ class Dispatcher:
         How many of them when the sweep turns out to be short.
     """
 
-    next_task: Callable[[], Task | None]
+    next_task: Callable[[], Any]
     size: int
     first: int
-    upcoming: deque[Task] = field(default_factory=deque)
+    upcoming: deque[Any] = field(default_factory=deque)
     all_workers_at: float = math.inf
 
     @property

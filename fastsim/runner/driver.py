@@ -22,7 +22,7 @@ from fastsim.runner.pool import Pool
 from fastsim.runner.progress import Progress, Silent
 from fastsim.runner.signals import terminated_by_signal
 from fastsim.store import PartRecord, SweepFolder, write_part
-from fastsim.worker import STEP_S, Job, Outcome, Piece, Task, part_data
+from fastsim.worker import STEP_S, Outcome, Piece, SweepJob, Task, part_data
 
 MANIFEST_EVERY_S = 30.0
 MAX_SHARES = 16
@@ -64,7 +64,6 @@ def sweep(
     fresh: bool = False,
     backend: str = "local",
     progress: Progress | None = None,
-    simulation: str = "fastsim.simulation",
 ) -> SweepResult:
     """Run the configurations of a grid and store their rows in a folder; what is there already is kept.
 
@@ -84,8 +83,6 @@ def sweep(
         `local` or `ray`.
     progress
         Told how it gets on.
-    simulation
-        Module that runs a chunk.
 
     Returns
     -------
@@ -107,7 +104,7 @@ def sweep(
     selection.check_parts()
     progress = progress or Silent()
     with SweepFolder(Path(out), grid, selection, fresh=fresh) as folder:
-        run = _Run(folder, grid, simulation, backend, workers, progress)
+        run = _Run(folder, grid, backend, workers, progress)
         try:
             return run.run()
         finally:
@@ -137,14 +134,12 @@ class _Run:
         self,
         folder: SweepFolder,
         grid: Grid,
-        simulation: str,
         backend: str,
         workers: int | None,
         progress: Progress,
     ) -> None:
         self.folder = folder
         self.grid = grid
-        self.simulation = simulation
         self.backend = backend
         self.workers = workers
         self.progress = progress
@@ -199,8 +194,8 @@ class _Run:
             from fastsim.runner.ray_pool import RayPool, connect
 
             workers, connection = connect(self.workers)
-            return RayPool(Job(self.grid, None, self.simulation), self._next_task, *self._useful(workers), connection)
-        job = Job(self.grid, self.folder.path.absolute(), self.simulation)
+            return RayPool(SweepJob(self.grid, None), self._next_task, *self._useful(workers), connection)
+        job = SweepJob(self.grid, self.folder.path.absolute())
         return Pool(job, self._next_task, *self._useful(self.workers or available_cores()))
 
     def _useful(self, workers: int) -> tuple[int, int]:
@@ -225,7 +220,7 @@ class _Run:
             self.progress.note(event.value)
         elif event.kind == "at":
             self.death_counter.progress()
-        elif event.kind == "full":
+        elif event.kind == "failed":
             raise WorkError(f"{event.value}; {KEPT}")
         elif event.kind == "broken":
             raise RuntimeError(f"in a worker:\n{event.value}")

@@ -17,10 +17,9 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
-from fastsim.engines import folders_of, runtime_module
 from fastsim.errors import WorkError
 from fastsim.runner.dispatch import Dispatcher, Event, WorkerHandle
-from fastsim.worker import OUT_OF_MEMORY, Job, Task, limit_threads, main
+from fastsim.worker import OUT_OF_MEMORY, Job, limit_threads, main
 
 START_AGAIN_AFTER_S = (0.05, 0.2, 1.0)
 
@@ -48,7 +47,7 @@ class _Worker(WorkerHandle):
             self.started, self.at, self.asked = False, None, False
         return Event(kind, value)
 
-    def send(self, task: Task) -> None:
+    def send(self, task: Any) -> None:
         """Put a task into its pipe."""
         with suppress(OSError):  # its death shows in its process
             self.connection.send(task)
@@ -65,7 +64,9 @@ class _Worker(WorkerHandle):
 
 
 class Pool:
-    """Worker processes from `__enter__` to `__exit__`, which kills those that are still busy.
+    """Worker processes from `start`, or `__enter__`, to `close`, or `__exit__`, which kills those that are busy.
+
+    Once its events have ended there can be more tasks, and more events.
 
     Parameters
     ----------
@@ -75,23 +76,21 @@ class Pool:
         See `Dispatcher`.
     """
 
-    def __init__(self, job: Job, next_task: Callable[[], Task | None], size: int, first: int) -> None:
+    def __init__(self, job: Job, next_task: Callable[[], Any], size: int, first: int) -> None:
         self.job = job
         self.dispatcher = Dispatcher(next_task, size, first)
         self.workers: list[_Worker] = []
         self.context = multiprocessing.get_context("forkserver")
-        engines = map(runtime_module, folders_of(job.grid.possible("engine.name")))
-        self.context.set_forkserver_preload(["fastsim.worker", job.simulation, *engines])
+        self.context.set_forkserver_preload(job.modules)
 
-    def __enter__(self) -> "Pool":
+    def start(self) -> None:
+        """Start the first worker; others follow when it is ready."""
         self._start_worker()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self, *, kill: bool = False) -> None:
+        """End the workers; `kill`: those that are busy too, at once."""
         for worker in self.workers:
-            if kind is not None:
+            if kill:
                 worker.process.kill()
             worker.connection.close()  # an idle worker ends by itself
         for worker in self.workers:
@@ -99,6 +98,15 @@ class Pool:
             if worker.process.exitcode is None:
                 worker.process.kill()
                 worker.process.join()
+
+    def __enter__(self) -> "Pool":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(kill=kind is not None)
 
     def events(self) -> Iterator[Event]:
         """What happens, until every task is done. Deaths are followed by a new worker."""

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -28,8 +27,7 @@ from fastsim.errors import FastsimError, InputError
 from fastsim.runner.cores import available_cores
 from fastsim.runner.dispatch import Dispatcher, Event, WorkerHandle
 from fastsim.store.sources import changed_sources, source_hashes
-from fastsim.worker import OUT_OF_MEMORY, Asked, Job, Outcome, Pace, PartRun, Task, limit_threads
-from fastsim.workload import WorkloadPlan
+from fastsim.worker import OUT_OF_MEMORY, Asked, Outcome, SweepJob, Task, limit_threads
 
 WAIT_S = 1.0
 OBJECT_STORE_BYTES = 512 * 2**20
@@ -58,12 +56,12 @@ class Watch:
 class Remote:
     """A worker on some node. `run` and `share` are called at the same time, from two threads."""
 
-    def __init__(self, number: int, watch: Any, job: Job) -> None:
+    def __init__(self, number: int, watch: Any, job: SweepJob) -> None:
         os.environ.update(limit_threads())  # polars, which reads it, is not loaded yet
         self._number = number
         self._watch = watch
         self._job = job
-        self._plan, self._pace, self._asked = WorkloadPlan(), Pace(), Asked()
+        self._run, self._asked = job.start(), Asked()
 
     def ready(self, sources: Mapping[str, str], spec_hash: str) -> str | None:
         """Load or compile the kernels; why this node must not take part, if so."""
@@ -75,16 +73,16 @@ class Remote:
                 return f"{socket.gethostname()} has a trace with other contents than the driver's"
         except FastsimError as error:
             return f"on {socket.gethostname()}: {error}"
-        simulation = import_module(self._job.simulation)
         with _one_at_a_time():
-            simulation.compile_kernels(self._job.grid)
+            self._job.prepare()
         return None
 
     def run(self, task: Task) -> Outcome:
         """Compute a task."""
         self._asked.begun += 1
         try:
-            return PartRun(self._job, self._plan, task, self._announce, self._asked.current, self._pace).run()
+            outcome: Outcome = self._run(task, self._announce, self._asked.current)
+            return outcome
         except MemoryError:
             os._exit(OUT_OF_MEMORY)  # as if the kernel had killed it: the part is tried again by a fresh worker
 
@@ -194,7 +192,7 @@ class RayPool:
 
     def __init__(
         self,
-        job: Job,
+        job: SweepJob,
         next_task: Callable[[], Task | None],
         size: int,
         first: int,

@@ -4,15 +4,17 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastsim.engines import folders_of, runtime_module
+from fastsim.errors import WorkError
 from fastsim.grid import Grid, Part
-from fastsim.store import write_part
-from fastsim.worker.task import Job, Outcome, Piece, Task, building
+from fastsim.store import PartRecord, write_part
+from fastsim.worker.task import Job, Outcome, Piece, Task, TaskRunner, building
 from fastsim.workload import WorkloadPlan
 
 Int64Array = npt.NDArray[np.int64]
@@ -39,6 +41,38 @@ class Pace:
         self.seconds_per_row = max(seconds / rows, self.seconds_per_row / 4)
 
 
+@dataclass(frozen=True)
+class SweepJob(Job):
+    """The parts of a sweep. `folder` is where workers store them; None when they hand them in as bytes."""
+
+    grid: Grid
+    folder: Path | None
+
+    @property
+    def modules(self) -> list[str]:
+        """Those that run the engines of the grid."""
+        engines = folders_of(self.grid.possible("engine.name"))
+        return ["fastsim.worker", "fastsim.simulation", *map(runtime_module, engines)]
+
+    def prepare(self) -> None:
+        """Load or compile the kernels of the grid."""
+        from fastsim.simulation import compile_kernels
+
+        compile_kernels(self.grid)
+
+    def start(self) -> TaskRunner:
+        """What computes parts, one after the other."""
+        plan, pace = WorkloadPlan(), Pace()
+        return lambda task, announce, asked: PartRun(self, plan, task, announce, asked, pace).run()
+
+    def simulate(self, workload: Any, indices: Int64Array) -> tuple[npt.NDArray[np.float64], Int64Array]:
+        """Rows of configurations of the grid that share a workload: floats and ints of the metrics."""
+        from fastsim.simulation import records_at, simulate_chunk
+
+        rows = simulate_chunk(workload, records_at(self.grid, indices))
+        return rows.floats, rows.ints
+
+
 class PartRun:
     """One task being computed.
 
@@ -57,7 +91,7 @@ class PartRun:
 
     def __init__(
         self,
-        job: Job,
+        job: SweepJob,
         plan: WorkloadPlan,
         task: Task,
         announce: Callable[[int], None],
@@ -72,7 +106,6 @@ class PartRun:
         self.announce = announce
         self.asked_to_share = asked_to_share
         self.pace = pace or Pace()
-        self.simulation = import_module(job.simulation)
         self.workload_ids: list[str | None] = []
         self.floats, self.ints = schema.empty_rows(task.end - task.first, job.grid.class_names)
         self.errors: dict[int, str] = {}
@@ -107,8 +140,15 @@ class PartRun:
         if self.job.folder is None:
             out.data = data
         else:
-            out.record = write_part(self.job.folder, self.task.part, data, self.errors)
+            out.record = self._written(self.job.folder, data)
         return out
+
+    def _written(self, folder: Path, data: bytes) -> PartRecord:
+        try:
+            return write_part(folder, self.task.part, data, self.errors)
+        except OSError as error:
+            reason = error.strerror or error
+            raise WorkError(f"{folder}: part {self.task.part.index} cannot be stored ({reason})") from None
 
     def _groups(self) -> list[Int64Array]:
         """The task's configurations, cut where the workload changes."""
@@ -170,9 +210,7 @@ class PartRun:
             )
             places, group = places[~refused], group[~refused]
         if len(group):
-            rows = self.simulation.simulate_chunk(workload, self.simulation.records_at(self.job.grid, group))
-            self.floats[places] = rows.floats
-            self.ints[places] = rows.ints
+            self.floats[places], self.ints[places] = self.job.simulate(workload, group)
 
     def _note(self, indices: list[int], error: Exception) -> None:
         self.errors.update(dict.fromkeys(indices, f"{type(error).__name__}: {error}"))

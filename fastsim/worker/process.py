@@ -7,14 +7,12 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
 from fastsim import _notice
-from fastsim.worker.part_run import Pace, PartRun
-from fastsim.worker.task import Job, Task
-from fastsim.workload import WorkloadPlan
+from fastsim.errors import FastsimError
+from fastsim.worker.task import Job
 
 OUT_OF_MEMORY = 137
 
@@ -29,8 +27,8 @@ def main(connection: Connection, job: Job) -> None:
     """The life of a worker: announce that it is ready, then a reply for every task until the other end closes.
 
     In come tasks, and numbers: of the task, counted from 1, that others wait to share.
-    Messages out: ("note", sentence) when it compiles the kernels, ("ready", seconds to compile or load them),
-    ("started", part), ("at", configuration), ("done", Outcome), ("full", sentence) when a part cannot be stored,
+    Messages out: ("note", sentence) when it compiles the kernels, ("ready", None) when it has them, ("started", None)
+    with a task, ("at", configuration), ("done", what came of it), ("failed", FastsimError) when it cannot be done,
     ("broken", traceback) when there is a bug.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
@@ -44,22 +42,23 @@ def main(connection: Connection, job: Job) -> None:
         except OSError:
             os._exit(1)  # nobody is listening any more
 
-    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     asked = Asked()
     threading.Thread(target=_receive, args=(connection, tasks, asked), daemon=True).start()
     _notice.tell = lambda sentence: send("note", sentence)
-    send("ready", import_module(job.simulation).compile_kernels(job.grid))
-    plan, pace = WorkloadPlan(), Pace()
+    job.prepare()
+    run = job.start()
+    send("ready", None)
     while True:
         task = tasks.get()
-        send("started", task.part.index)
+        send("started", None)
         asked.begun += 1
         try:
-            outcome = PartRun(job, plan, task, lambda index: send("at", index), asked.current, pace).run()
-        except OSError as error:
-            send("full", f"{job.folder}: part {task.part.index} cannot be stored ({error.strerror or error})")
+            outcome = run(task, lambda index: send("at", index), asked.current)
+        except FastsimError as error:
+            send("failed", error)
         except MemoryError:
-            os._exit(OUT_OF_MEMORY)  # as if the kernel had killed it: the part is tried again by a fresh worker
+            os._exit(OUT_OF_MEMORY)  # as if the kernel had killed it: whoever gave the task decides what follows
         except Exception:  # noqa: BLE001 - a bug: the parent raises it with this traceback
             send("broken", traceback.format_exc())
         else:
@@ -78,15 +77,15 @@ class Asked:
         return self.share == self.begun
 
 
-def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]", asked: Asked) -> None:
+def _receive(connection: Connection, tasks: "queue.SimpleQueue[Any]", asked: Asked) -> None:
     """Move tasks to the queue. When the parent is gone, end at once, whatever the kernels are doing."""
     try:
         while True:
             message = connection.recv()
-            if isinstance(message, Task):
-                tasks.put(message)
-            else:
+            if isinstance(message, int):
                 asked.share = message
+            else:
+                tasks.put(message)
     except (EOFError, OSError):
         if sys.stdout is not None:  # it is None where it was closed before Python began
             sys.stdout.flush()

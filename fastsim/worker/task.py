@@ -1,31 +1,40 @@
-"""What is said between workers and whoever hands out work: tasks, and what came of them."""
+"""What is said between workers and whoever hands out work: jobs, tasks, and what came of them."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.grid import Grid, Part
+from fastsim.grid import Part
 from fastsim.store import PartRecord
 
+TaskRunner = Callable[[Any, Callable[[int], None], Callable[[], bool]], Any]
+"""Runs a task, given how to announce what could kill the worker, and whether somebody waits for a share of it."""
 
-@dataclass(frozen=True)
-class Job:
-    """What every worker of a sweep needs to know.
 
-    `folder` is where workers store parts; None when they hand them in as bytes. `simulation` names the module that
-    runs a chunk.
-    """
+class Job(ABC):
+    """What workers are started for: sent to each of them, which then gets tasks of its kind."""
 
-    grid: Grid
-    folder: Path | None
-    simulation: str = "fastsim.simulation"
+    @property
+    @abstractmethod
+    def modules(self) -> list[str]:
+        """What the fork server imports, so that its workers share it."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Load or compile the kernels, in the worker."""
+
+    @abstractmethod
+    def start(self) -> TaskRunner:
+        """What runs the tasks of one worker, with whatever it keeps from one to the next."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A part to compute, or its rows from `first` to before `stop`.
+    """A part of a sweep to compute, or its rows from `first` to before `stop`.
 
     `alone`: build one workload and run one configuration at a time, and announce each, to find out which one kills
     workers. `skip`: those that are known to, and become rows of status `error` unrun (see `building`).
@@ -65,7 +74,7 @@ class Piece:
 
 @dataclass
 class Outcome:
-    """What came of a task.
+    """What came of a part, or of some rows of it.
 
     A whole part is stored (`record`) or handed in (`data`, the file's bytes). Otherwise `piece` has the rows that were
     computed: all of the task, or fewer when the worker was asked to share; a row took about `seconds_per_row`. `errors`

@@ -1,27 +1,30 @@
-"""Stands in for `fastsim.simulation`, as `tests.fake_simulation` does; building some workloads kills the worker."""
+"""A job whose workers are killed when they build some workloads."""
 
 import os
 import signal
 
+from fastsim.worker import Pace, PartRun
 from fastsim.workload import WorkloadPlan
-from tests.fake_simulation import records_at, simulate_chunk
-
-__all__ = ["compile_kernels", "records_at", "simulate_chunk"]
+from tests.fake_simulation import FakeJob
 
 KILLS, OUT_OF_MEMORY = 13, 14
 """Numbers of requests whose workloads cannot be built."""
 
 
-def compile_kernels(grid):
-    """Called once in every worker, before it works."""
-    build = WorkloadPlan.build
+class DeadlyPlan(WorkloadPlan):
+    """Builds workloads, but for some sizes."""
 
-    def build_or_die(plan, config):
+    def build(self, config):
         if config.num_requests == KILLS:
             os.kill(os.getpid(), signal.SIGKILL)
         if config.num_requests == OUT_OF_MEMORY:
             raise MemoryError
-        return build(plan, config)
+        return super().build(config)
 
-    WorkloadPlan.build = build_or_die
-    return 0.0
+
+class DeadlyJob(FakeJob):
+    """Made-up rows of workloads that may kill."""
+
+    def start(self):
+        plan, pace = DeadlyPlan(), Pace()
+        return lambda task, announce, asked: PartRun(self, plan, task, announce, asked, pace).run()

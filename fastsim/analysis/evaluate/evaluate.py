@@ -5,7 +5,8 @@ those that a sweep stores.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -14,14 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastsim import _notice
 from fastsim.analysis.evaluate.loads import Load, LoadPlan
-from fastsim.analysis.evaluate.pool import EvaluatorPool
 from fastsim.config import Config
-from fastsim.errors import InputError
+from fastsim.engines import runtime_module
+from fastsim.errors import InputError, WorkError
 from fastsim.grid import Grid
 from fastsim.metrics import INT_COLUMNS, float_columns
 from fastsim.records import Records, records_at, records_of
+from fastsim.runner.pool import Pool
 from fastsim.simulation import compile_kernels, simulate_chunk
+from fastsim.worker import Job, TaskRunner
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,8 +36,8 @@ POOL_PAYS_S = 6.0
 """A batch expected to take longer starts the worker processes: each first loads the kernels, about two seconds."""
 
 
-class Task(NamedTuple):
-    """Some configurations over one load, and where their rows go; int64 of shape (count,)."""
+class Batch(NamedTuple):
+    """A task of workers: some configurations over one load, and where their rows go; int64 of shape (count,)."""
 
     load: Load
     records: Records
@@ -41,8 +45,9 @@ class Task(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Rows of a task: floats and ints in the order of the metrics' columns, and the workload's id."""
+    """Rows of a batch and their places: floats and ints in the order of the metrics' columns, and the workload's id."""
 
+    places: npt.NDArray[np.int64]
     workload_id: str
     floats: npt.NDArray[np.float64]
     ints: npt.NDArray[np.int64]
@@ -101,7 +106,8 @@ class Evaluator:
         self.workers = workers or 1
         self.runs = 0
         self._plan = LoadPlan()
-        self._pool: EvaluatorPool | None = None
+        self._pool: Pool | None = None
+        self._waiting: deque[Batch] = deque()
         self._seconds = 0.0
         if grid is not None:
             compile_kernels(grid)
@@ -148,13 +154,13 @@ class Evaluator:
         outside = wanted[(wanted < 0) | (wanted >= self.grid.size)]
         if len(outside):
             raise InputError(f"config-id {outside[0]}, but an integer from 0 to {self.grid.size - 1} was expected")
-        tasks = []
+        batches = []
         workloads = wanted // self.grid.configs_per_workload
         for workload in dict.fromkeys(workloads.tolist()):
             places = np.flatnonzero(workloads == workload)
             load = Load(self.grid.workload_config(workload))
-            tasks.append(Task(load, records_at(self.grid, wanted[places]), places))
-        found = self._answers(tasks, len(wanted))
+            batches.append(Batch(load, records_at(self.grid, wanted[places]), places))
+        found = self._answers(batches, len(wanted))
         if self.grid.some_refused:
             refused = self.grid.refused(wanted)
             found.floats[refused], found.ints[refused] = refused_rows(int(refused.sum()), self.grid.class_names)
@@ -174,19 +180,19 @@ class Evaluator:
         for place, (load, _) in enumerate(pairs):
             by_load.setdefault(load, []).append(place)
         records: dict[tuple[int, ...], Records] = {}  # making them takes longer than a short run
-        tasks = []
+        batches = []
         for load, places in by_load.items():
             configs = [pairs[place][1] for place in places]
             key = tuple(map(id, configs))
             if key not in records:
                 records[key] = records_of(configs)
-            tasks.append(Task(load, records[key], np.array(places)))
-        return self._answers(tasks, len(pairs))
+            batches.append(Batch(load, records[key], np.array(places)))
+        return self._answers(batches, len(pairs))
 
-    def _answers(self, tasks: list[Task], count: int) -> Table:
-        """Run every task; the rows of each go to its places."""
-        pieces = [piece for task in tasks for piece in _pieces(task)]
-        classes = {task.load.workload.classes.names for task in tasks}
+    def _answers(self, batches: list[Batch], count: int) -> Table:
+        """Run every batch; the rows of each go to its places."""
+        pieces = [piece for batch in batches for piece in _pieces(batch)]
+        classes = {batch.load.workload.classes.names for batch in batches}
         if len(classes) > 1:
             raise InputError(f"loads with the classes {sorted(classes)}, but the same ones of all loads were expected")
         (class_names,) = classes or {()}
@@ -195,28 +201,84 @@ class Evaluator:
         ids = [""] * count
         expected_s = self._seconds / max(self.runs, 1) * count
         if self._pool is None and self.workers > 1 and len(pieces) > 1 and expected_s > POOL_PAYS_S:
-            self._pool = EvaluatorPool(self.workers, {share.engine for task in tasks for share in task.records.shares})
+            engines = frozenset(share.engine for batch in batches for share in batch.records.shares)
+            self._pool = Pool(EvaluatorJob(engines), self._next_batch, self.workers, self.workers)
+            self._pool.start()
         started = time.perf_counter()
-        answers = (run_task(self._plan, piece) for piece in pieces) if self._pool is None else self._pool.run(pieces)
-        for piece, answer in zip(pieces, answers, strict=True):
-            floats[piece.places], ints[piece.places] = answer.floats, answer.ints
-            for place in piece.places.tolist():
+        answers = (run_batch(self._plan, piece) for piece in pieces) if self._pool is None else self._pooled(pieces)
+        for answer in answers:
+            floats[answer.places], ints[answer.places] = answer.floats, answer.ints
+            for place in answer.places.tolist():
                 ids[place] = answer.workload_id
         self._seconds += (time.perf_counter() - started) * (1 if self._pool is None else self.workers)
         self.runs += count
         return Table(ids, floats, ints, class_names)
 
+    def _next_batch(self) -> Batch | None:
+        return self._waiting.popleft() if self._waiting else None
 
-def _pieces(task: Task) -> Iterable[Task]:
-    """A task in kernel calls of bounded size."""
+    def _pooled(self, pieces: list[Batch]) -> Iterator[Answer]:
+        """Answers of the workers, in any order. When one cannot be had, the workers end.
+
+        Raises
+        ------
+        FastsimError
+            What a batch raised.
+        WorkError
+            When a worker died.
+        """
+        assert self._pool is not None
+        self._waiting.extend(pieces)
+        try:
+            for event in self._pool.events():
+                if event.kind == "done":
+                    yield event.value
+                elif event.kind == "note":
+                    if _notice.tell is not None:
+                        _notice.tell(event.value)
+                elif event.kind == "failed":
+                    raise event.value
+                elif event.kind == "broken":
+                    raise RuntimeError(f"in a worker:\n{event.value}")
+                elif event.kind == "died" and (event.task or event.unstarted):
+                    raise WorkError(f"a worker process died ({event.value}); fewer workers need less memory")
+        except BaseException:
+            self._waiting.clear()
+            self._pool.close(kill=True)
+            self._pool = None
+            raise
+
+
+@dataclass(frozen=True)
+class EvaluatorJob(Job):
+    """Batches of an evaluator: the folders of the engines that they need are known when the workers start."""
+
+    engines: frozenset[str]
+
+    @property
+    def modules(self) -> list[str]:
+        """Those that run these engines."""
+        return ["fastsim.worker", "fastsim.simulation", *map(runtime_module, sorted(self.engines))]
+
+    def prepare(self) -> None:
+        """Nothing: a batch loads its kernels when it runs."""
+
+    def start(self) -> TaskRunner:
+        """What runs batches, keeping the last loads."""
+        plan = LoadPlan()
+        return lambda batch, announce, asked: run_batch(plan, batch)
+
+
+def _pieces(batch: Batch) -> Iterable[Batch]:
+    """A batch in kernel calls of bounded size."""
     return [
-        Task(task.load, task.records.part(start, start + MOST_AT_ONCE), task.places[start : start + MOST_AT_ONCE])
-        for start in range(0, len(task.records), MOST_AT_ONCE)
+        Batch(batch.load, batch.records.part(start, start + MOST_AT_ONCE), batch.places[start : start + MOST_AT_ONCE])
+        for start in range(0, len(batch.records), MOST_AT_ONCE)
     ]
 
 
-def run_task(plan: LoadPlan, task: Task) -> Answer:
-    """Rows of a task, in this process."""
-    workload = plan.build(task.load)
-    rows = simulate_chunk(workload, task.records)
-    return Answer(workload.workload_id, rows.floats, rows.ints)
+def run_batch(plan: LoadPlan, batch: Batch) -> Answer:
+    """Rows of a batch, in this process."""
+    workload = plan.build(batch.load)
+    rows = simulate_chunk(workload, batch.records)
+    return Answer(batch.places, workload.workload_id, rows.floats, rows.ints)
