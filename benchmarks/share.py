@@ -6,10 +6,10 @@ import numpy as np
 
 from benchmarks.timing import Kernel
 from fastsim._jit import borrow, entry
-from fastsim.grid import Grid
 from fastsim.metrics.summary import summarise
 from fastsim.simulation import compile_kernels, engine_records, simulate_chunk
-from fastsim.store import schema
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store import schema
 from fastsim.workload import Workload, WorkloadPlan
 
 PROBES = 64

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.share import shares
 from benchmarks.table import figure, markdown, publish
-from fastsim.grid import Grid
+from fastsim.sweeps.grid import Grid
 
 SPEC = Path(__file__).parent.parent / "sweeps" / "million.toml"
 TOTAL = 1_048_576
@@ -83,7 +83,7 @@ def what_it_says(out: Path) -> str:
     """Requests served a second by rate and max_num_seqs, with the best of all other knobs, as a Markdown table."""
     import polars as pl
 
-    from fastsim.store.scan import scan
+    from fastsim.sweeps.store.scan import scan
 
     rate, seqs, throughput = "workload.arrival.rate_per_s", "engine.max_num_seqs", "request_throughput_req_per_s"
     rows = scan(out)

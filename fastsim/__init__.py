@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from fastsim.analysis.recommend.recommend import Recommendation, recommend
     from fastsim.config import Config, load_config
     from fastsim.errors import FastsimError, InputError, WorkError
-    from fastsim.grid import Grid
-    from fastsim.runner import SweepResult, sweep
     from fastsim.simulation import Result, simulate
-    from fastsim.store.compact import compact
-    from fastsim.store.merge import merge
-    from fastsim.store.scan import scan
+    from fastsim.sweeps.grid import Grid
+    from fastsim.sweeps.runner import SweepResult, sweep
+    from fastsim.sweeps.store.compact import compact
+    from fastsim.sweeps.store.merge import merge
+    from fastsim.sweeps.store.scan import scan
     from fastsim.workload import Workload, build_workload
 
 _HOMES = {
@@ -31,18 +31,18 @@ _HOMES = {
     "FastsimError": "fastsim.errors",
     "InputError": "fastsim.errors",
     "WorkError": "fastsim.errors",
-    "Grid": "fastsim.grid",
+    "Grid": "fastsim.sweeps.grid",
     "Recommendation": "fastsim.analysis.recommend.recommend",
     "recommend": "fastsim.analysis.recommend.recommend",
     "PhaseMap": "fastsim.analysis.phase.map",
     "phase": "fastsim.analysis.phase.map",
-    "SweepResult": "fastsim.runner",
-    "sweep": "fastsim.runner",
+    "SweepResult": "fastsim.sweeps.runner",
+    "sweep": "fastsim.sweeps.runner",
     "Result": "fastsim.simulation",
     "simulate": "fastsim.simulation",
-    "compact": "fastsim.store.compact",
-    "merge": "fastsim.store.merge",
-    "scan": "fastsim.store.scan",
+    "compact": "fastsim.sweeps.store.compact",
+    "merge": "fastsim.sweeps.store.merge",
+    "scan": "fastsim.sweeps.store.scan",
     "Workload": "fastsim.workload",
     "build_workload": "fastsim.workload",
 }

@@ -14,8 +14,8 @@ import numpy as np
 
 from fastsim import _notice
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
-from fastsim.runner import driver, sweep
-from fastsim.worker import SweepJob
+from fastsim.sweeps.runner import driver, sweep
+from fastsim.sweeps.worker import SweepJob
 
 FINE, RAISES, KILLS, KILLS_ONCE, SLOW, BREAKS_THE_WORKLOAD = 1, 2, 3, 4, 5, 6
 _WHOSE = f"{os.getuid()}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
@@ -28,7 +28,7 @@ class FakeJob(SweepJob):
 
     @property
     def modules(self):
-        return ["fastsim.worker"]
+        return ["fastsim.sweeps.worker"]
 
     def prepare(self):
         pass

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from fastsim.grid import Grid
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
 from fastsim.metrics.columns import STATUSES, VERDICTS
-from fastsim.store import SweepFolder, write_part
-from fastsim.store.schema import empty_rows, part_bytes, part_frame
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store import SweepFolder, write_part
+from fastsim.sweeps.store.schema import empty_rows, part_bytes, part_frame
 
 BASE = {"engine": {"num_gpu_blocks": 1000}, "workload": {"num_requests": 10}}
 FULL = {

@@ -44,7 +44,9 @@ def unit(path: Path) -> str:
 
 
 def unit_of(parts: tuple[str, ...]) -> str:
-    """The unit of a module: the engines' folder holds three, the others one each."""
+    """The unit of a module: the engines' folder holds three, that of sweeps four, the others one each."""
+    if parts[0] == "sweeps" and len(parts) > 1:
+        return parts[1]
     if parts[0] != "engines":
         return parts[0]
     is_package = len(parts) == 1 or (len(parts) == 2 and (PACKAGE / "engines" / parts[1]).is_dir())

@@ -23,11 +23,11 @@ from fastsim.cli import main
 from fastsim.config import Config, WorkloadConfig, spec_from_mapping
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.errors import InputError
-from fastsim.grid import Grid
 from fastsim.metrics.columns import CLASS_COLUMNS
 from fastsim.records import records_of
-from fastsim.runner import sweep
 from fastsim.simulation import Result, simulate_chunk
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner import sweep
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LONG = {"dist": "constant", "mean": 900}

@@ -9,8 +9,8 @@ import pytest
 
 from fastsim.cli import main
 from fastsim.config import ClassConfig, Config, WorkloadConfig, load_config, load_spec, spec_from_mapping
-from fastsim.grid import Grid
 from fastsim.simulation import simulate
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import Workload, build_workload
 
 from .sentences import bad_input

@@ -15,7 +15,7 @@ import pytest
 
 from fastsim.cli import VERBS, main
 from fastsim.metrics import COLUMNS
-from fastsim.store.lock import FolderLock
+from fastsim.sweeps.store.lock import FolderLock
 from tests.processes import run
 
 ROOT = Path(__file__).parent.parent

@@ -9,9 +9,9 @@ from fastsim.config import check_rules
 from fastsim.config.spec import spec_from_mapping
 from fastsim.engines.clock import PRESETS_STAY_BELOW
 from fastsim.errors import InputError
-from fastsim.grid import Grid
 from fastsim.presets import coefficients, gpu_names, model_names
 from fastsim.simulation import simulate
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import Workload, build_workload
 
 HUGE = 2**31 - 1

@@ -10,13 +10,13 @@ import pytest
 
 from fastsim import scan
 from fastsim.errors import InputError, WorkError
-from fastsim.grid import Grid
-from fastsim.store import compact as compaction
-from fastsim.store import files, part_path, read_manifest
-from fastsim.store.compact import compact, grouped
-from fastsim.store.folder import recover
-from fastsim.store.lock import FolderLock
-from fastsim.store.manifest import PartRecord
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store import compact as compaction
+from fastsim.sweeps.store import files, part_path, read_manifest
+from fastsim.sweeps.store.compact import compact, grouped
+from fastsim.sweeps.store.folder import recover
+from fastsim.sweeps.store.lock import FolderLock
+from fastsim.sweeps.store.manifest import PartRecord
 from tests.fake_simulation import FINE
 from tests.test_runner import digest, make_grid, rows, run
 

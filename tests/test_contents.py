@@ -12,13 +12,13 @@ import pytest
 
 import fastsim
 from fastsim.errors import InputError, WorkError
-from fastsim.grid import Grid
-from fastsim.runner import sweep
-from fastsim.store.compact import compact
-from fastsim.store.contents import read_contents
-from fastsim.store.files import sealed
-from fastsim.store.lock import FolderLock
-from fastsim.store.merge import merge
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner import sweep
+from fastsim.sweeps.store.compact import compact
+from fastsim.sweeps.store.contents import read_contents
+from fastsim.sweeps.store.files import sealed
+from fastsim.sweeps.store.lock import FolderLock
+from fastsim.sweeps.store.merge import merge
 from tests.processes import run
 from tests.report_folders import FULL, make_folder
 
@@ -242,7 +242,7 @@ def test_an_edited_trace_is_refused(call, traced, name):
 
 def test_the_workload_is_that_of_the_row_whatever_the_sources(call, traced, tmp_path, monkeypatch):
     """Another version may name a sweep otherwise: then the contents of the workload alone decide."""
-    monkeypatch.setattr("fastsim.store.sources.source_hashes", lambda: {"another": "version"})
+    monkeypatch.setattr("fastsim.sweeps.store.sources.source_hashes", lambda: {"another": "version"})
     trace = traced / "trace.csv"
     before = trace.read_text()
     code, _, errors = call("run", traced / "rows", "--config-id", "0")

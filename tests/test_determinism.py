@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fastsim.grid import Grid
-from fastsim.runner import sweep
-from fastsim.store.merge import merge
-from fastsim.worker import Pace, PartRun, SweepJob, Task, part_data
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner import sweep
+from fastsim.sweeps.store.merge import merge
+from fastsim.sweeps.worker import Pace, PartRun, SweepJob, Task, part_data
 from fastsim.workload import WorkloadPlan
 
 SPEC = {

@@ -11,9 +11,9 @@ from fastsim.engines.blis.golden import case_records
 from fastsim.engines.blis.runner import simulate_records
 from fastsim.engines.blis.runtime import workload_for as blis_workload
 from fastsim.errors import InputError
-from fastsim.grid import Grid
 from fastsim.metrics import FLOAT_COLUMNS
 from fastsim.simulation import engine_records, simulate_chunk
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import build_workload
 from tests.rlt_config import RltConfig, StageLatency, simulate_rlt, workload_for
 

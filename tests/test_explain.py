@@ -11,8 +11,8 @@ from fastsim.cli import main
 from fastsim.cli.explain import story_text
 from fastsim.config import Config, load_config
 from fastsim.engines.outputs import Status
-from fastsim.grid import Grid
 from fastsim.simulation import Result, simulate
+from fastsim.sweeps.grid import Grid
 
 TIGHT = [
     "engine.num_gpu_blocks=350",

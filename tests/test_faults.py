@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fastsim.grid import Grid
+from fastsim.sweeps.grid import Grid
 from tests.fake_simulation import sweep_with
 from tests.faults import corruptions, kills, others
 from tests.faults.fake_workloads import KILLS, OUT_OF_MEMORY, DeadlyJob

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fastsim.config import KEYS, Config, resolved
 from fastsim.errors import InputError
-from fastsim.grid import Grid, PartPlan, Selection
+from fastsim.sweeps.grid import Grid, PartPlan, Selection
 
 AZURE = Path(__file__).parent / "data" / "azure2023_conv_first2000.csv"
 BASE: dict[str, Any] = {"engine.num_gpu_blocks": 7463}

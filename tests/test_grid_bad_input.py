@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastsim.grid import Grid
+from fastsim.sweeps.grid import Grid
 
 from .sentences import bad_input, one_line_or_none
 

@@ -10,9 +10,9 @@ import pytest
 from fastsim.cli import main
 from fastsim.cli.hardware import GIVEN_BY_KEYS, preset_settings
 from fastsim.config import Config, EngineConfig, LatencyConfig, resolved
-from fastsim.grid import Grid
 from fastsim.presets import Deployment, coefficients, estimate, load_gpu, load_model
 from fastsim.simulation import simulate
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import Workload
 
 from .sentences import bad_input

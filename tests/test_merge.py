@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from fastsim.errors import InputError
-from fastsim.store import merge as merging
-from fastsim.store import part_path, read_manifest
-from fastsim.store.compact import compact
-from fastsim.store.files import checksum, sealed
-from fastsim.store.merge import merge
+from fastsim.sweeps.store import merge as merging
+from fastsim.sweeps.store import part_path, read_manifest
+from fastsim.sweeps.store.compact import compact
+from fastsim.sweeps.store.files import checksum, sealed
+from fastsim.sweeps.store.merge import merge
 from tests.fake_simulation import FINE, RAISES
 from tests.test_runner import digest, make_grid, rows, run
 

@@ -9,10 +9,10 @@ from fastsim.analysis.check.preflight import Fit, Regime, load_of
 from fastsim.analysis.check.sweep_cost import spread, sweep_cost
 from fastsim.cli import main
 from fastsim.config import load_config
-from fastsim.grid import Grid
 from fastsim.metrics import named_values
-from fastsim.runner import sweep
 from fastsim.simulation import engine_records, simulate_chunk
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner import sweep
 from fastsim.workload import WorkloadPlan, build_workload
 
 DISCUSSION = "sweeps/discussion.toml"

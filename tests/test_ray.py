@@ -10,8 +10,8 @@ import warnings
 
 import pytest
 
-from fastsim.grid import Grid
-from fastsim.store import part_path, read_manifest
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store import part_path, read_manifest
 from tests.fake_simulation import FINE, KILLS, KILLS_ONCE, MARKER, RAISES, SLOW, FakeJob, sweep_with
 from tests.test_runner import Recorder, digest, make_grid, rows, run, spy_on_pieces
 
@@ -149,10 +149,10 @@ def test_a_stopped_sweep_on_its_own_ray_is_one_sentence_and_goes_on(tmp_path, ho
 TOKEN = """
 import os, subprocess, sys
 from fastsim import _notice
-from fastsim.runner.ray_token import lock_up
+from fastsim.sweeps.runner.ray_token import lock_up
 _notice.tell = print
 lock_up()
-from fastsim.runner.ray_pool import connect
+from fastsim.sweeps.runner.ray_pool import connect
 workers, connection = connect(1)
 import ray
 from ray._raylet import GcsClient
@@ -185,7 +185,7 @@ def test_a_ray_of_our_own_answers_only_to_its_token(tmp_path):
 
 def test_a_cluster_that_does_not_answer_is_one_sentence():
     script = (
-        "import sys; from fastsim.errors import InputError; from fastsim.runner.ray_pool import connect\n"
+        "import sys; from fastsim.errors import InputError; from fastsim.sweeps.runner.ray_pool import connect\n"
         "try:\n    connect(1)\nexcept InputError as error:\n    sys.exit(str(error))"
     )
     done = subprocess.run(

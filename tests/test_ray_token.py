@@ -8,7 +8,7 @@ import pytest
 
 from fastsim import _notice
 from fastsim.errors import InputError
-from fastsim.runner import ray_token
+from fastsim.sweeps.runner import ray_token
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastsim.cli import main
-from fastsim.grid import Grid
+from fastsim.sweeps.grid import Grid
 from tests.pages import PAGES, ROOT, Example, blocks, examples, excerpt, specs, timeless, working_folder
 
 

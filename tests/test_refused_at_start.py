@@ -11,10 +11,10 @@ from fastsim.config import check_rules
 from fastsim.config.rules import start_fault
 from fastsim.config.spec import spec_from_mapping
 from fastsim.errors import InputError
-from fastsim.grid import Grid
 from fastsim.metrics import FLOAT_COLUMNS, by_name
 from fastsim.simulation import simulate
-from fastsim.store.scan import scan
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store.scan import scan
 from tests.processes import run
 
 SMALL = {"engine.num_gpu_blocks": 200, "workload.num_requests": 5, "workload.output.dist": "constant"}

@@ -22,9 +22,9 @@ from fastsim.analysis.report.theme import DARK, LIGHT
 from fastsim.analysis.report.tradeoff import trade_offs
 from fastsim.cli import main
 from fastsim.cli.report import question_of
-from fastsim.grid import Grid
-from fastsim.store.contents import read_contents
-from fastsim.store.manifest import changed_settings
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store.contents import read_contents
+from fastsim.sweeps.store.manifest import changed_settings
 from tests.report_folders import BASE, FULL, make_folder
 
 TWO = {"sweep": {"axes": {"engine.max_num_seqs": [8, 16]}}}

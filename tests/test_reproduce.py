@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from fastsim.cli.run import choose_config
-from fastsim.grid import Grid
 from fastsim.metrics import COLUMNS
-from fastsim.runner import sweep
 from fastsim.simulation import simulate
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner import sweep
 from fastsim.workload import build_workload
 
 DATA = Path(__file__).parent / "data"

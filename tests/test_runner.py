@@ -17,11 +17,11 @@ import pytest
 from fastsim._notice import COMPILING
 from fastsim.cli import main
 from fastsim.errors import InputError
-from fastsim.grid import Grid
-from fastsim.runner import available_cores, check_backend, driver
-from fastsim.store import part_path, read_manifest
-from fastsim.store.failures import MAX_LISTED
-from fastsim.worker import part_data
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner import available_cores, check_backend, driver
+from fastsim.sweeps.store import part_path, read_manifest
+from fastsim.sweeps.store.failures import MAX_LISTED
+from fastsim.sweeps.worker import part_data
 from tests.fake_simulation import (
     FINE,
     KILLS,
@@ -375,7 +375,7 @@ def any_in_session(leader):
 def test_a_billion_configurations_start_at_once_in_little_memory(tmp_path):
     code = (
         f"import sys, time; sys.path.insert(0, {os.getcwd()!r})\n"
-        "from fastsim.grid import Grid; from tests.test_runner import run\n"
+        "from fastsim.sweeps.grid import Grid; from tests.test_runner import run\n"
         "axes = {'engine.max_num_seqs': {'start': 1, 'stop': 1000, 'num': 1000}}\n"
         "spec = {'engine.num_gpu_blocks': 100, 'workload.num_requests': 10}\n"
         "grid = Grid.from_mapping(spec | {'sweep': {'axes': axes | {'run.max_steps': [1]}, 'seeds': 10**6}})\n"

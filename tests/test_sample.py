@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastsim.grid import Grid
-from fastsim.grid.sample import sample_indices
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.grid.sample import sample_indices
 from tests.fake_simulation import FINE, FakeJob
 from tests.processes import run as call
 from tests.test_runner import make_grid, rows, run
@@ -138,8 +138,8 @@ def test_the_spec_chooses_and_nothing_else() -> None:
 
 
 def test_a_workload_is_built_once_for_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastsim.store.folder import part_path
-    from fastsim.worker import PartRun, Task
+    from fastsim.sweeps.store.folder import part_path
+    from fastsim.sweeps.worker import PartRun, Task
     from fastsim.workload import WorkloadPlan
 
     grid = make_grid(FINE, 7, seeds=6)

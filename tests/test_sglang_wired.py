@@ -16,9 +16,9 @@ from fastsim.engines.sglang.inputs import from_workload
 from fastsim.engines.sglang.runner import simulate_sglang
 from fastsim.engines.sglang.server import SERVER
 from fastsim.errors import InputError
-from fastsim.grid import Grid
 from fastsim.presets import load_gpu, load_model
 from fastsim.simulation import engine_records, simulate_chunk
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import build_workload
 
 NAME = 'engine.name="sglang-0.5.23"'

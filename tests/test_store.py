@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from fastsim.errors import InputError
-from fastsim.grid import Grid
 from fastsim.metrics import COLUMNS
-from fastsim.store import SweepFolder, part_path, read_manifest, write_part
-from fastsim.store.files import sealed, write_whole
-from fastsim.store.lock import FolderLock
-from fastsim.store.schema import axis_columns, empty_rows, part_bytes, part_frame
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store import SweepFolder, part_path, read_manifest, write_part
+from fastsim.sweeps.store.files import sealed, write_whole
+from fastsim.sweeps.store.lock import FolderLock
+from fastsim.sweeps.store.schema import axis_columns, empty_rows, part_bytes, part_frame
 
 SPEC = {
     "engine": {"num_gpu_blocks": 100},
@@ -136,7 +136,7 @@ def test_a_changed_byte_of_the_manifest_or_the_journal_loses_nothing_but_its_lin
 def test_without_a_manifest_parts_of_changed_sources_are_refused(tmp_path, monkeypatch):
     fill(tmp_path, 2)
     (tmp_path / "manifest.json").unlink()
-    monkeypatch.setattr("fastsim.store.manifest.source_hashes", lambda: {"metrics/summary.py": "0000"})
+    monkeypatch.setattr("fastsim.sweeps.store.manifest.source_hashes", lambda: {"metrics/summary.py": "0000"})
     with pytest.raises(InputError, match="damaged or missing"):
         missing(tmp_path)
 
@@ -245,7 +245,7 @@ def test_leftovers_of_killed_writers_go(tmp_path):
 
 def test_the_lock_names_its_owner_and_dies_with_it(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from fastsim.store.lock import FolderLock\n"
+        "import sys, time; from pathlib import Path; from fastsim.sweeps.store.lock import FolderLock\n"
         "with FolderLock(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)

@@ -15,10 +15,10 @@ import fastsim
 from fastsim.cli.run_text import reason
 from fastsim.config import Config, spec_from_mapping
 from fastsim.engines import engines
-from fastsim.grid import Grid
 from fastsim.metrics import COLUMNS
-from fastsim.store.contents import read_contents
-from fastsim.store.manifest import FORMAT, rewritten
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store.contents import read_contents
+from fastsim.sweeps.store.manifest import FORMAT, rewritten
 
 BASE = """
 engine.num_gpu_blocks = 5001

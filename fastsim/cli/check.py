@@ -8,7 +8,7 @@ from fastsim.cli import options
 
 if TYPE_CHECKING:
     from fastsim.analysis.check.preflight import Fit, Load, Regime
-    from fastsim.grid import Grid
+    from fastsim.sweeps.grid import Grid
 
 MAX_CHECKED, MAX_CPU_S = 256, 10.0
 """Configurations whose workloads are built and looked at, and CPU seconds for it; of a larger grid those are spread
@@ -153,7 +153,7 @@ def _cost_text(grid: "Grid") -> str:
     """Time and size of the whole sweep, in a sentence."""
     from fastsim.analysis.check.sweep_cost import sweep_cost
     from fastsim.cli.tables import wrapped
-    from fastsim.runner.cores import available_cores
+    from fastsim.sweeps.runner.cores import available_cores
 
     found = sweep_cost(grid, sum(1 for _ in grid.select().parts()))
     cores = available_cores()

@@ -11,7 +11,7 @@ def command(folder: options.Folder) -> int:
     The rows, their order and what can be done with the folder stay the same. Killed at any moment, nothing is lost.
     """
     from fastsim.cli.tables import counted
-    from fastsim.store.compact import compact
+    from fastsim.sweeps.store.compact import compact
 
     done = compact(folder)
     rows, files = counted(done.rows, "row"), counted(done.files, "file")

@@ -77,7 +77,7 @@ def command(
     from fastsim.analysis.compare.metrics import DEFAULT_METRICS
     from fastsim.analysis.cost import COST, Price
     from fastsim.errors import InputError
-    from fastsim.store.contents import read_contents
+    from fastsim.sweeps.store.contents import read_contents
 
     price = None if gpu_hour_price is None else Price(gpu_hour_price, gpus)
     if price is None and gpus != 1:

@@ -19,7 +19,7 @@ def command(
     """
     from fastsim.cli.tables import counted
     from fastsim.errors import InputError
-    from fastsim.store.merge import merge
+    from fastsim.sweeps.store.merge import merge
 
     if out is None:
         raise InputError("fastsim merge: --out is missing, but a folder for the rows was expected")

@@ -9,8 +9,8 @@ from fastsim.analysis.answer import ROWS, SEED, Answer
 from fastsim.analysis.compare.rows import level_text
 from fastsim.analysis.numbers import column_label, short_key
 from fastsim.cli.tables import counted, number, table, wrapped
-from fastsim.runner import SweepResult
-from fastsim.store.contents import read_contents
+from fastsim.sweeps.runner import SweepResult
+from fastsim.sweeps.store.contents import read_contents
 
 if TYPE_CHECKING:
     import polars as pl

@@ -76,7 +76,7 @@ def command(
         need("fastsim phase --html or --png", "altair", "vl_convert")
     from fastsim.cli.phase_text import phase_json, phase_text
     from fastsim.config import load_spec
-    from fastsim.runner.cores import available_cores
+    from fastsim.sweeps.runner.cores import available_cores
 
     found = phase(
         load_spec(spec, sets or []),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastsim.cli.tables import counted, wrapped
-from fastsim.grid import Grid, Selection
+from fastsim.sweeps.grid import Grid, Selection
 
 SHOWN_VALUES = 6
 

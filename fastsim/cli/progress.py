@@ -7,7 +7,7 @@ import typer
 
 from fastsim.cli.streams import plain
 from fastsim.errors import printable
-from fastsim.runner import Progress
+from fastsim.sweeps.runner import Progress
 
 LINE_EVERY_S = 60.0
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from fastsim.grid import Grid
-    from fastsim.store.contents import Contents
+    from fastsim.sweeps.grid import Grid
+    from fastsim.sweeps.store.contents import Contents
 
 
 def check_rebuilt(folder: Path, config_id: int) -> None:
@@ -21,9 +21,9 @@ def check_rebuilt(folder: Path, config_id: int) -> None:
         When files of the folder are damaged.
     """
     from fastsim.errors import InputError, WorkError
-    from fastsim.grid import Grid
-    from fastsim.store.contents import read_contents
-    from fastsim.store.sources import changed_sources
+    from fastsim.sweeps.grid import Grid
+    from fastsim.sweeps.store.contents import read_contents
+    from fastsim.sweeps.store.sources import changed_sources
 
     found = read_contents(folder)
     if found.damaged:

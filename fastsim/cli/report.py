@@ -63,7 +63,7 @@ def command(
     from fastsim.analysis.report.page import provenance
     from fastsim.analysis.report.picture import picture as picture_of
     from fastsim.analysis.report.rows import read_sweep
-    from fastsim.store.contents import read_contents
+    from fastsim.sweeps.store.contents import read_contents
 
     found = read_contents(folder)
     source = provenance(found)
@@ -115,7 +115,7 @@ def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
     from fastsim.config import load_spec
     from fastsim.metrics import by_name
     from fastsim.metrics.names import classes_in
-    from fastsim.store.scan import scan
+    from fastsim.sweeps.store.scan import scan
 
     rows = scan(folder) if rows is None else rows
     names = rows.collect_schema().names()

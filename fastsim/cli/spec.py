@@ -6,7 +6,7 @@ from pathlib import Path
 from fastsim.analysis.answer import Answer, answer_from
 from fastsim.config import Config, load_spec
 from fastsim.errors import InputError
-from fastsim.grid import Grid
+from fastsim.sweeps.grid import Grid
 
 
 def read_grid(path: Path, sets: Sequence[str] = (), axes: Sequence[str] = ()) -> tuple[Grid, Answer | None]:

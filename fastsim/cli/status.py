@@ -12,7 +12,7 @@ def command(folder: options.Folder) -> int:
     """
     from fastsim.cli.tables import counted, wrapped
     from fastsim.errors import InputError
-    from fastsim.store.contents import read_contents
+    from fastsim.sweeps.store.contents import read_contents
 
     found = read_contents(folder)
     manifest = found.manifest

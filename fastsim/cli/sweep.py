@@ -44,7 +44,7 @@ def command(
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
     from fastsim.errors import InputError
-    from fastsim.runner import check_backend, sweep
+    from fastsim.sweeps.runner import check_backend, sweep
 
     check_backend(backend)
     grid, answer = read_grid(spec, sets or [], axes or [])

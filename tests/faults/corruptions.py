@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastsim.errors import InputError
-from fastsim.runner import sweep
-from fastsim.store import SweepFolder
-from fastsim.store.folder import known_parts
+from fastsim.sweeps.runner import sweep
+from fastsim.sweeps.store import SweepFolder
+from fastsim.sweeps.store.folder import known_parts
 from tests.faults.sweeps import FaultError, Target, check_kept, stamps
 
 Damage = Callable[[Path, random.Random], None]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fastsim.errors import FastsimError
-from fastsim.runner import sweep
+from fastsim.sweeps.runner import sweep
 from tests.faults.sweeps import FaultError, Target, check_kept, stamps, wait_for_the_end
 from tests.processes import SMALL_FILES
 

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from fastsim.worker import Pace, PartRun
+from fastsim.sweeps.worker import Pace, PartRun
 from fastsim.workload import WorkloadPlan
 from tests.fake_simulation import FakeJob
 

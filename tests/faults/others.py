@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from fastsim.store import read_manifest
+from fastsim.sweeps.store import read_manifest
 from tests.faults.corruptions import forget_some
 from tests.faults.sweeps import FaultError, Target, check_kept, stamps, wait_for_the_end
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import polars as pl
 
-from fastsim.grid import Grid
-from fastsim.runner import sweep
-from fastsim.store import part_path, read_manifest
-from fastsim.store.folder import known_parts
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner import sweep
+from fastsim.sweeps.store import part_path, read_manifest
+from fastsim.sweeps.store.folder import known_parts
 
 ROOT = Path(__file__).parents[2]
 

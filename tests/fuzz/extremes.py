@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fastsim.cli.spec import read_grid
-from fastsim.grid import Grid
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import load_trace
 from tests.fuzz.corpus import READERS
 

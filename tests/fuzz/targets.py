@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastsim.cli.spec import read_grid
 from fastsim.config import WorkloadConfig
-from fastsim.grid import Grid
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import build_workload, load_trace, trace
 from fastsim.workload.readers import inference_perf, servegen
 from tests.fuzz.corpus import OPTIONS, READERS, SPECS, Seed

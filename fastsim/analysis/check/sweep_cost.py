@@ -6,9 +6,9 @@ from time import process_time
 import numpy as np
 import polars as pl
 
-from fastsim.grid import Grid
 from fastsim.simulation import compile_kernels, engine_records, simulate_chunk
-from fastsim.store import schema
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.store import schema
 from fastsim.workload import WorkloadPlan
 
 MAX_CHUNKS = 16

@@ -14,7 +14,7 @@ from fastsim.analysis.compare.metrics import better, null_is_infinite
 from fastsim.analysis.compare.rows import SEED, Rows, Table, check_axes, read_rows
 from fastsim.analysis.cost import Price
 from fastsim.errors import InputError
-from fastsim.store.scan import scan
+from fastsim.sweeps.store.scan import scan
 
 RESAMPLES = 500
 ROWS = "n|rows"

@@ -13,7 +13,7 @@ from fastsim.analysis.cost import COST, THROUGHPUT, Price
 from fastsim.errors import InputError
 from fastsim.metrics.columns import DID_NOT_RUN
 from fastsim.metrics.names import column_or_error, split_class
-from fastsim.store.scan import scan
+from fastsim.sweeps.store.scan import scan
 
 SEED = "workload.seed"
 Rows = pl.DataFrame | pl.LazyFrame | str | Path

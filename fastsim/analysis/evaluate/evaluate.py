@@ -20,12 +20,12 @@ from fastsim.analysis.evaluate.loads import Load, LoadPlan
 from fastsim.config import Config
 from fastsim.engines import runtime_module
 from fastsim.errors import InputError, WorkError
-from fastsim.grid import Grid
 from fastsim.metrics import INT_COLUMNS, float_columns
 from fastsim.records import Records, records_at, records_of
-from fastsim.runner.pool import Pool
 from fastsim.simulation import compile_kernels, simulate_chunk
-from fastsim.worker import Job, TaskRunner
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.runner.pool import Pool
+from fastsim.sweeps.worker import Job, TaskRunner
 
 if TYPE_CHECKING:
     import polars as pl
@@ -146,7 +146,7 @@ class Evaluator:
         InputError
             When the evaluator has no grid, the grid no such configuration, or a workload cannot be built.
         """
-        from fastsim.store.schema import part_frame, refused_rows
+        from fastsim.sweeps.store.schema import part_frame, refused_rows
 
         if self.grid is None:
             raise InputError("an evaluator without a grid has no rows, but one made with a grid was expected")
@@ -258,7 +258,7 @@ class EvaluatorJob(Job):
     @property
     def modules(self) -> list[str]:
         """Those that run these engines."""
-        return ["fastsim.worker", "fastsim.simulation", *map(runtime_module, sorted(self.engines))]
+        return ["fastsim.sweeps.worker", "fastsim.simulation", *map(runtime_module, sorted(self.engines))]
 
     def prepare(self) -> None:
         """Nothing: a batch loads its kernels when it runs."""

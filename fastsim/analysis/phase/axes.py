@@ -10,9 +10,9 @@ from typing import Any
 from fastsim.config import Spec, find_key
 from fastsim.config.spec import Layer
 from fastsim.errors import InputError
-from fastsim.grid import Grid
-from fastsim.grid.digits import axis_values
-from fastsim.grid.sweep import SEED, Sweep, parse_axis, read_sweep
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.grid.digits import axis_values
+from fastsim.sweeps.grid.sweep import SEED, Sweep, parse_axis, read_sweep
 
 MAX_RESOLUTION = 4096
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

@@ -16,8 +16,8 @@ from fastsim.analysis.phase.classes import Classes, read_classes
 from fastsim.analysis.phase.refine import Cells, refine
 from fastsim.config import Spec, load_spec, spec_from_mapping
 from fastsim.errors import InputError
-from fastsim.grid import Grid
-from fastsim.grid.sweep import SEED
+from fastsim.sweeps.grid import Grid
+from fastsim.sweeps.grid.sweep import SEED
 
 DEFAULT_SEEDS = 5
 FINE = 40

@@ -22,7 +22,7 @@ from fastsim.config import Config, Spec, check_rules, load_spec
 from fastsim.config.spec import Layer
 from fastsim.errors import InputError
 from fastsim.presets import gpus_of
-from fastsim.runner import available_cores
+from fastsim.sweeps.runner import available_cores
 
 RISKS = (
     ("as given", 1.0, 1.0),

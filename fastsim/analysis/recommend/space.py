@@ -10,8 +10,8 @@ from fastsim.config import Config, Spec, check_rules
 from fastsim.config.derived import with_values
 from fastsim.engines import check_ability
 from fastsim.errors import InputError
-from fastsim.grid.digits import Axis, Digit
-from fastsim.grid.sweep import read_sweep
+from fastsim.sweeps.grid.digits import Axis, Digit
+from fastsim.sweeps.grid.sweep import read_sweep
 
 SEQS = "engine.max_num_seqs"
 TOKENS = "engine.max_num_batched_tokens"

@@ -14,7 +14,7 @@ from fastsim.analysis.report.figures import outcome_text, setting_text
 from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import OUTCOMES, Sweep
 from fastsim.errors import InputError
-from fastsim.store.contents import Contents
+from fastsim.sweeps.store.contents import Contents
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fastsim.analysis.numbers import column_label, short_key
 from fastsim.analysis.report.question import MEETS, Question
 from fastsim.metrics import by_name
 from fastsim.metrics.columns import DID_NOT_RUN, VERDICTS
-from fastsim.store.scan import scan
+from fastsim.sweeps.store.scan import scan
 
 ERROR = "error"
 OUTCOMES = (*reversed(VERDICTS), ERROR)

@@ -1,7 +1,0 @@
-"""The plan of a sweep: a grid of configurations decoded by index, the selection to compute, and its parts."""
-
-from fastsim.grid.digits import Axis
-from fastsim.grid.grid import Grid
-from fastsim.grid.selection import Part, PartPlan, Selection
-
-__all__ = ["Axis", "Grid", "Part", "PartPlan", "Selection"]

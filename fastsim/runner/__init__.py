@@ -1,7 +1,0 @@
-"""Runs a sweep, on this machine or on a Ray cluster: a pool of worker processes, and what happens when they die."""
-
-from fastsim.runner.cores import available_cores
-from fastsim.runner.driver import Interrupted, SweepResult, check_backend, sweep
-from fastsim.runner.progress import Progress
-
-__all__ = ["Interrupted", "Progress", "SweepResult", "available_cores", "check_backend", "sweep"]

@@ -1,9 +1,0 @@
-"""A sweep's results on disk: parts that appear whole, a manifest that tells the truth, a lock that dies with its owner.
-
-`fastsim.store.schema` (it needs polars) says what a row is.
-"""
-
-from fastsim.store.folder import SweepFolder, part_path, write_part
-from fastsim.store.manifest import Manifest, PartRecord, read_manifest
-
-__all__ = ["Manifest", "PartRecord", "SweepFolder", "part_path", "read_manifest", "write_part"]
