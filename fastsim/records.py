@@ -11,6 +11,7 @@ from fastsim.config import Config
 from fastsim.engines import FOLDERS, engine_of
 from fastsim.engines.contract import runtime_of
 from fastsim.engines.encode import Take, take_of
+from fastsim.fleet.records import fleet_records
 from fastsim.metrics.params import ClassBounds, class_slos, params_records
 
 Places = npt.NDArray[np.intp]
@@ -28,11 +29,13 @@ class Share(NamedTuple):
 class Records:
     """Configurations as kernels read them.
 
-    `params` (PARAMS_DTYPE, shape (count,)) is what metrics know of each; `shares` has one entry for each engine;
-    `class_slos` are the bounds of classes of requests by name (`fastsim.metrics.params.class_slos`).
+    `params` (PARAMS_DTYPE, shape (count,)) is what metrics know of each, `fleet` (FLEET_DTYPE) its replicas and router;
+    `shares` has one entry for each engine; `class_slos` are the bounds of classes of requests by name
+    (`fastsim.metrics.params.class_slos`).
     """
 
     params: npt.NDArray[np.void]
+    fleet: npt.NDArray[np.void]
     shares: tuple[Share, ...]
     class_slos: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
@@ -53,7 +56,7 @@ class Records:
             if mine.any():
                 shares.append(Share(share.engine, share.places[mine] - start, share.records[mine]))
         slos = {name: each[start:stop] for name, each in self.class_slos.items()}
-        return Records(self.params[start:stop], tuple(shares), slos)
+        return Records(self.params[start:stop], self.fleet[start:stop], tuple(shares), slos)
 
     def bounds(self, class_names: Sequence[str]) -> ClassBounds:
         """What the classes of a workload must meet; a class that no configuration knows has no bound of its own."""
@@ -110,4 +113,4 @@ def _records(take_at: Callable[[Places], Take], count: int, class_names: Sequenc
         records = runtime_of(FOLDERS[number]).config_records(theirs, len(places), mine)
         params[places] = mine
         shares.append(Share(FOLDERS[number], places, records))
-    return Records(params, tuple(shares), class_slos(take, class_names))
+    return Records(params, fleet_records(take, count), tuple(shares), class_slos(take, class_names))

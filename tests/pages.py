@@ -15,7 +15,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-PAGES = ("README.md", "fastsim/cli/README.md", "fastsim/workload/README.md", "sweeps/questions.md")
+PAGES = (
+    "README.md",
+    "fastsim/cli/README.md",
+    "fastsim/workload/README.md",
+    "fastsim/fleet/README.md",
+    "sweeps/questions.md",
+)
 """Pages whose `sh` blocks are run, in order: a later command may use the folder that an earlier one made."""
 
 FENCE = re.compile(r"```(?P<info>[^\n]*)\n(?P<body>.*?)```\n", re.DOTALL)

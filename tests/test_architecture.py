@@ -16,7 +16,7 @@ ORDER = (
     "presets", "knobs", "config",             # F1
     "workload",                               # F2
     "outputs", "metrics", "engines",          # F3
-    "records", "simulation",                  # F4
+    "fleet", "records", "simulation",         # F4
     "grid", "store", "worker", "runner",      # F5
     "analysis",                               # F6
     "cli",                                    # F7

@@ -57,6 +57,7 @@ def run_gap_quantiles(histogram, count, longest_us, qs, out):
 
 def make_params(**given):
     params = np.zeros(1, metrics.PARAMS_DTYPE)
+    params["replicas"] = 1
     defaults = {
         "block_size": 16,
         "max_model_len": 8192,

@@ -29,7 +29,7 @@ from fastsim.simulation import simulate
 from fastsim.workload import Workload, build_workload
 from tests.metrics_rows import SHARED, differences, expected_row, params_of
 from tests.reference.cases import random_case
-from tests.reference.metrics import drafting, gap_counts, row
+from tests.reference.metrics import OF_FLEETS, drafting, gap_counts, row
 from tests.reference.vllm import simulate as run_oracle
 from tests.specs.draw import random_spec
 from tests.vllm_cases import oracle_facts, records_of, workload_of
@@ -92,6 +92,7 @@ def params_by_key(config: Config) -> dict[str, Any]:
         "starvation_window_us": round(key("engine.starvation_window_s") * 1e6),
         "starvation_overtakes": key("engine.starvation_overtakes"),
         "window_tokens": key("latency.window_tokens", 0),
+        "replicas": key("fleet.replicas"),
         "closed_loop": int(key("workload.concurrency") is not None),
         "swap_us_per_block": key("engine.swap_us_per_block"),
         "thrash_threshold": key("engine.thrash_threshold"),
@@ -168,7 +169,7 @@ def test_rows_of_every_engine() -> None:
         words |= {(name, value) for name, value in left.row.items() if isinstance(value, str)}
     if COUNT >= 400:
         assert min(engines.values()) > 30, engines
-        assert {column.name for column in COLUMNS} - filled == set()
+        assert {column.name for column in COLUMNS} - filled == set(OF_FLEETS)
         assert {
             ("verdict", word) for word in ("overloaded", "thrash", "starved", "misses_slo", "drained", "ok")
         } <= words

@@ -17,6 +17,7 @@ from fastsim.engines.vllm.free_list import ANONYMOUS, SHARED
 from fastsim.engines.vllm.memory import Memory
 from fastsim.engines.vllm.runtime import RUNTIME, VllmRun
 from fastsim.engines.vllm.state import NONE
+from fastsim.fleet.records import FLEET_DTYPE
 from fastsim.records import Share
 from fastsim.simulation import Records, record_of
 from fastsim.workload import Workload
@@ -264,7 +265,9 @@ def run_recorded(records: Records, workload: Workload, *, fast_forward: bool, re
 
 def chunk_of(engine: npt.NDArray[np.void], params: npt.NDArray[np.void]) -> Records:
     """A chunk of vLLM's configurations."""
-    return Records(params, (Share("vllm", np.arange(len(params)), engine),))
+    fleet = np.zeros(len(params), FLEET_DTYPE)
+    fleet["replicas"] = 1
+    return Records(params, fleet, (Share("vllm", np.arange(len(params)), engine),))
 
 
 # --- The comparison ---------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def command(
                    "are told of one full-attention group without drafts only")  # fmt: skip
     stuck = _report_fits(fits, checked) if fits else False
     if loads:
-        _report_loads(loads)
+        _report_loads(loads, "average load" if grid.possible("fleet.replicas") == {1} else "average load of a replica")
     if cost and not stuck:
         typer.echo(_cost_text(grid))
     return 1 if stuck else 0
@@ -106,8 +106,8 @@ def _report_fits(fits: "dict[Fit, int]", checked: int) -> bool:
     return bool(stuck)
 
 
-def _report_loads(loads: "dict[Load, int]") -> None:
-    """Print what to expect, and the load from the lightest to the heaviest configuration."""
+def _report_loads(loads: "dict[Load, int]", title: str) -> None:
+    """Print what to expect, and below a title the load from the lightest to the heaviest configuration."""
     from fastsim.analysis.check.preflight import Regime
     from fastsim.cli.tables import table, wrapped
 
@@ -132,9 +132,9 @@ def _report_loads(loads: "dict[Load, int]") -> None:
         known = [value for value in values if value is not None]
         if known:
             rows.append([name, float(min(known)), float(max(known))])
-    header = ["average load", "least", "most"]
+    header = [title, "least", "most"]
     if all(row[1] == row[2] for row in rows):
-        header, rows = ["average load", ""], [row[:2] for row in rows]
+        header, rows = [title, ""], [row[:2] for row in rows]
     typer.echo(table(header, [[row[0], *(float(f"{value:.3g}") for value in row[1:])] for row in rows]))
 
 

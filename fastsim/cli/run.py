@@ -119,6 +119,10 @@ def command(
     cut = outputs_cut(config, workload)
     why = causes_text(causes(config, workload)) if result.metrics["unservable"] else ""
     text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started, cut, why)
+    if result.replicas is not None:
+        from fastsim.cli.fleet import fleet_text
+
+        text += "\n\n" + fleet_text(result)
     if workload.request_class is not None:
         from fastsim.cli.classes import classes_text
 

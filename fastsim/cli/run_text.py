@@ -138,7 +138,7 @@ def warnings(config: "Config", metrics: dict[str, Any], cut: int = 0) -> list[st
         lines.append(wrapped(text, indent=6))
     safe, seqs = metrics["kv_safe_num_seqs"], config.engine.max_num_seqs
     if safe is not None and seqs > safe:
-        blocks = number(metrics["usable_blocks"])
+        blocks = number(metrics["usable_blocks"] // metrics["replicas"])
         text = (
             f"note: max_num_seqs {seqs} is more than the {safe} requests that fit at full length ({blocks} blocks); "
             f"the price here: {number(metrics['preemptions'])} preemptions, "

@@ -7,6 +7,7 @@
 from fastsim.config.classes import ClassArrivalConfig, ClassConfig, ClassesConfig
 from fastsim.config.derived import resolved, with_values
 from fastsim.config.engine import EngineConfig, LatencyConfig
+from fastsim.config.fleet import FleetConfig
 from fastsim.config.keys import KEYS, Key, find_key
 from fastsim.config.models import Config, MetricsConfig, RunConfig
 from fastsim.config.rules import EFFECTS, RULES, Rule, check_rules
@@ -33,6 +34,7 @@ __all__ = [
     "ClassesConfig",
     "Config",
     "EngineConfig",
+    "FleetConfig",
     "Key",
     "LatencyConfig",
     "Layer",

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from fastsim.config.classes import ClassConfig, is_class_name
+from fastsim.config.fleet import NO_AUTOSCALING
 from fastsim.config.models import Config
 from fastsim.errors import InputError
 from fastsim.model import Model, describe, shown, shown_name, suggestion
@@ -209,6 +210,8 @@ def find_key(name: str, source: str) -> Key:
         return KEYS[name]
     if name.startswith(CLASSES):
         raise InputError(f"{source}: {_class_fault(name)}")
+    if name.startswith("fleet.autoscale"):
+        raise InputError(f"{source}: {name} is not a key: {NO_AUTOSCALING}")
     if name in SECTIONS:
         first = next(key for key in KEYS if key.startswith(name + "."))
         raise InputError(f"{source}: {name} is a table, but one of its keys was expected, such as {first}")

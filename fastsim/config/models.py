@@ -1,4 +1,4 @@
-"""The whole configuration: engine, latency, spec, workload, run, metrics, slo."""
+"""The whole configuration: engine, latency, spec, fleet, workload, run, metrics, slo."""
 
 from typing import Annotated, Any
 
@@ -6,6 +6,7 @@ from pydantic import Field
 
 from fastsim.config.classes import part_of
 from fastsim.config.engine import EngineConfig, LatencyConfig
+from fastsim.config.fleet import FleetConfig
 from fastsim.config.slo import SloConfig
 from fastsim.config.speculation import SpecConfig
 from fastsim.config.workload import WorkloadConfig
@@ -39,6 +40,7 @@ class Config(Model):
     engine: EngineConfig = EngineConfig()
     latency: LatencyConfig = LatencyConfig()
     spec: SpecConfig = SpecConfig()
+    fleet: FleetConfig = FleetConfig()
     workload: WorkloadConfig = WorkloadConfig()
     run: RunConfig = RunConfig()
     metrics: MetricsConfig = MetricsConfig()

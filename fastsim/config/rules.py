@@ -225,7 +225,16 @@ RUN_RULES = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES)
+FLEET_RULES = (
+    Rule(
+        ("fleet.replicas", "workload.concurrency"),
+        lambda replicas, clients: replicas == 1 or clients is None,
+        "workload.concurrency = {1}, but none was expected with fleet.replicas = {0}: a fleet takes arrivals that do "
+        "not wait for answers",
+    ),
+)
+
+RULES: tuple[Rule, ...] = (*ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES, *FLEET_RULES)
 
 START_RULES: tuple[Rule, ...] = tuple(rule for engine in engines() for rule in engine.start_rules)
 """What servers refuse at their start. A grid may hold such configurations: they become rows of status `refused`."""
@@ -293,6 +302,7 @@ EFFECTS: tuple[Effect, ...] = (
         lambda turns: turns > 1,
         "workload.sessions.turns is 1",
     ),
+    Effect(("fleet.router",), ("fleet.replicas",), lambda replicas: replicas > 1, "fleet.replicas is 1"),
     _arrival("rate_per_s", ("poisson", "gamma", "constant", "blis_rate")),
     _arrival("cv", ("gamma",)),
     _arrival("spike_requests", ("spikes",)),

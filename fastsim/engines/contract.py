@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fastsim.config import Config
 from fastsim.engines import runtime_module, supporting
 from fastsim.engines.encode import Take, take_of
-from fastsim.engines.outputs import RequestLog
+from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
 from fastsim.engines.tape import Tape
 from fastsim.errors import InputError
 from fastsim.metrics.columns import CLASS_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, new_rows
@@ -159,6 +159,24 @@ class Runtime(ABC):
         """Run the one configuration there is, timed `repeat` times; compilation is not counted."""
 
     @abstractmethod
+    def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
+        """Run every configuration, some at a time, and leave what the rows are made of.
+
+        Raises
+        ------
+        InputError
+            When the workload has something that this engine does not.
+        """
+
+    def correct_rows(  # noqa: B027 - there may be nothing to correct
+        self, records: Records, floats: Records, ints: Records, totals: Records
+    ) -> None:
+        """Change rows (records by column name) where what all engines share is not true of this one.
+
+        `totals` (TOTALS_DTYPE) are those of each row.
+        """
+
+    @abstractmethod
     def verify_case(self, case: dict[str, Any]) -> str | None:
         """Replay a recorded case of this engine: None when everything is the same, else one line that says what not."""
 
@@ -187,19 +205,6 @@ class Runtime(ABC):
 class BatchRuntime(Runtime):
     """An engine that leaves logs, from which the rows are made."""
 
-    @abstractmethod
-    def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
-        """Run every configuration, some at a time.
-
-        Raises
-        ------
-        InputError
-            When the workload has something that this engine does not.
-        """
-
-    def correct_rows(self, records: Records, floats: Records, ints: Records) -> None:
-        """Change rows (records by column name) where what all engines share is not true of this one."""
-
     def rows(
         self,
         workload: Workload,
@@ -212,13 +217,15 @@ class BatchRuntime(Runtime):
         """Rows of many configurations over one workload, in the order of `records`."""
         floats, ints = new_rows(len(records))
         classes = None if bounds is None else new_class_columns(len(records), workload)
+        totals = np.zeros(len(records), TOTALS_DTYPE)
         for batch in self.run_batches(workload, records, fast_forward=fast_forward):
             own = params[batch.places]
-            of_runs = _summaries(batch, own)
+            of_runs = summaries(batch, own)
             if bounds is not None and classes is not None:
-                classes[batch.places] = _class_columns(workload, batch, own, bounds.at(batch.places), *of_runs)
+                classes[batch.places] = class_columns(workload, batch, own, bounds.at(batch.places), *of_runs)
             floats[batch.places], ints[batch.places] = of_runs
-        self.correct_rows(records, floats, ints)
+            totals[batch.places] = batch.totals
+        self.correct_rows(records, floats, ints, totals)
         return plain_rows(floats, ints, classes)
 
     def run(
@@ -248,10 +255,10 @@ class BatchRuntime(Runtime):
         for _ in range(repeat + 1):  # the first one compiles
             (batch,) = self.run_batches(workload, records, fast_forward=fast_forward)
             start_ns = perf_counter_ns()
-            floats, ints = _summaries(batch, params)
-            classes = None if bounds is None else _class_columns(workload, batch, params, bounds, floats, ints)
+            floats, ints = summaries(batch, params)
+            classes = None if bounds is None else class_columns(workload, batch, params, bounds, floats, ints)
             times.append((perf_counter_ns() - start_ns + batch.kernel_ns) / 1e6)
-        self.correct_rows(records, floats, ints)
+        self.correct_rows(records, floats, ints, batch.totals)
         log = batch.log if batch.order is None else _by_request(batch.log, batch.order)
         own = {name: values[0].item() for name, values in batch.own.items()}
         return Run(log, batch.totals, plain_rows(floats, ints, classes), median(times[1:]), own)
@@ -293,7 +300,7 @@ def class_summary(
     return ClassSummary(of, len(workload.class_names), prompt_tokens, output_tokens)
 
 
-def _class_columns(
+def class_columns(
     workload: Workload, batch: Batch, params: Records, bounds: ClassBounds, floats: Records, ints: Records
 ) -> npt.NDArray[np.float64]:
     """The classes' columns of some runs; corrects the rows of the runs, where a class has bounds of its own."""
@@ -301,7 +308,7 @@ def _class_columns(
     return summary.columns(batch.log, batch.totals, params, bounds, floats, ints)
 
 
-def _summaries(batch: Batch, params: Records) -> tuple[Records, Records]:
+def summaries(batch: Batch, params: Records) -> tuple[Records, Records]:
     """Rows of some runs, as records."""
     from fastsim.metrics.runs import Lengths, summarise_runs  # compiled: only an engine without kernels of its own asks
     from fastsim.metrics.summary import scratch_size

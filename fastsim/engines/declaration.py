@@ -39,12 +39,16 @@ class SharedKnobs(Model):
 
 
 class OwnColumn(NamedTuple):
-    """A float result column that one engine fills; null under the others."""
+    """A float result column that one engine fills; null under the others.
+
+    `adds_up`: of a fleet it is the sum over replicas; otherwise a fleet's is null, or made of totals.
+    """
 
     name: str
     unit: str
     description: str
     better: Literal["more", "less", "none"]
+    adds_up: bool = False
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,22 @@ _FLOATS = [
         "vllm:kv_cache_usage_perc",
         better="none",
     ),
-    Column("kv_use_peak", "float", "share", "usable KV blocks held, peak", "vllm:kv_cache_usage_perc", better="none"),
-    Column("running_mean", "float", "requests", "batch size, time average", "vllm:num_requests_running", better="none"),
+    Column(
+        "kv_use_peak",
+        "float",
+        "share",
+        "usable KV blocks held, peak (of any replica)",
+        "vllm:kv_cache_usage_perc",
+        better="none",
+    ),
+    Column(
+        "running_mean",
+        "float",
+        "requests",
+        "batch size, time average (mean of replicas)",
+        "vllm:num_requests_running",
+        better="none",
+    ),
     Column(
         "batch_tokens_mean",
         "float",
@@ -200,7 +214,13 @@ _FLOATS = [
         "vllm:iteration_tokens_total",
         better="none",
     ),
-    Column("busy_share", "float", "share", "time in non-empty steps, first arrival to end of run", better="none"),
+    Column(
+        "busy_share",
+        "float",
+        "share",
+        "time in non-empty steps, first arrival to end of run (mean of replicas)",
+        better="none",
+    ),
     Column("cap_mean", "float", "requests", "running cap, mean over non-empty steps", better="none"),
     Column("recomputed_share", "float", "share", "recomputed of scheduled tokens", better="less"),
     Column(
@@ -268,6 +288,30 @@ _FLOATS = [
     Column("starved_at_s", "float", "s", "when that interval ended", better="none"),
     Column("overtaken_wait_s", "float", "s", "longest time without a token of one that many overtook", better="less"),
     Column("livelock_s", "float", "s", "when the livelock was seen", better="none"),
+    Column(
+        "replica_seconds",
+        "float",
+        "replica s",
+        "replicas times the time from first arrival to end of run",
+        better="less",
+    ),
+    *(
+        Column(
+            f"imbalance_{what}",
+            "float",
+            "ratio",
+            f"{of} of the replica with the most, over the mean of all; null for one replica",
+            better="less",
+        )
+        for what, of in (("requests", "requests"), ("tokens", "scheduled tokens"), ("busy", "busy time"))
+    ),
+    Column(
+        "hottest_replica_share",
+        "float",
+        "share",
+        "busy_share of the replica that is busy longest; null for one replica",
+        better="none",
+    ),
     *(
         Column(own.name, "float", own.unit, f"{own.description}; null under other engines", better=own.better)
         for engine in engines()
@@ -301,6 +345,7 @@ _INTS = [
     Column(
         "overtaken", "int", "requests", "got no token for long while many later ones came and were done", better="less"
     ),
+    Column("replicas", "int", "replicas", "replicas of the engine", better="less"),
     Column("num_requests", "int", "requests", "requests of the workload", better="none"),
     Column("offered", "int", "requests", "servable requests that arrived during the run", better="none"),
     Column("completed", "int", "requests", "", "vllm:request_success", better="more"),
@@ -344,16 +389,22 @@ _INTS = [
         "prompt_tokens", "int", "tokens", "prompts of requests with a first token", "vllm:prompt_tokens", better="more"
     ),
     Column("output_tokens", "int", "tokens", "delivered output tokens", "vllm:generation_tokens", better="more"),
-    Column("usable_blocks", "int", "blocks", "KV blocks that requests can hold", better="none"),
-    Column("kv_peak_blocks", "int", "blocks", "most blocks held at once", better="none"),
-    Column("kv_safe_num_seqs", "int", "requests", "how many requests fit at full decode (mean lengths)", better="none"),
-    Column("running_peak", "int", "requests", "largest batch", better="none"),
-    Column("waiting_peak", "int", "requests", "longest queue", better="less"),
+    Column("usable_blocks", "int", "blocks", "KV blocks that requests can hold, of all replicas", better="none"),
+    Column("kv_peak_blocks", "int", "blocks", "most blocks held at once (by any replica)", better="none"),
+    Column(
+        "kv_safe_num_seqs",
+        "int",
+        "requests",
+        "how many requests fit on a replica at full decode (mean lengths)",
+        better="none",
+    ),
+    Column("running_peak", "int", "requests", "largest batch (of any replica)", better="none"),
+    Column("waiting_peak", "int", "requests", "longest queue (of any replica)", better="less"),
     Column(
         "batch_tokens_peak", "int", "tokens", "most tokens in one step", "vllm:iteration_tokens_total", better="none"
     ),
     Column("cap_min", "int", "requests", "least running cap", better="none"),
-    Column("cap_final", "int", "requests", "running cap at the end", better="none"),
+    Column("cap_final", "int", "requests", "running cap at the end (least of any replica)", better="none"),
     Column("steps", "int", "count", "schedule() calls", better="none"),
     Column("empty_steps", "int", "count", "calls that scheduled nothing", better="none"),
     Column("livelock_step", "int", "step", "when the livelock was seen", better="none"),
@@ -425,6 +476,7 @@ PARAMS_DTYPE = np.dtype(
             "starvation_window_us",
             "starvation_overtakes",
             "window_tokens",  # of sliding-window layers
+            "replicas",  # of the engine: totals are those of all
             "closed_loop",  # 1: arrivals follow completions, so that no load is offered and no backlog grows
         )
     ]

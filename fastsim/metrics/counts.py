@@ -82,6 +82,8 @@ def copy_totals(totals, params, floats, ints):
     scheduled = totals["prefill_tokens"] + totals["decode_tokens"]
     full_steps = totals["steps"] - totals["empty_steps"]
     duration_us = totals["end_us"] - totals["first_arrival_us"]
+    replicas = params["replicas"]
+    replica_us = replicas * duration_us
     ints["preemptions"] = totals["preemptions"]
     ints["ineffective_preemptions"] = totals["ineffective_preemptions"]
     ints["scheduled_tokens"] = scheduled
@@ -95,6 +97,7 @@ def copy_totals(totals, params, floats, ints):
     ints["swapped_in_blocks"] = totals["swapped_in_blocks"]
     ints["swap_fallbacks"] = totals["swap_fallbacks"]
     ints["held_arrivals"] = totals["held"]
+    ints["replicas"] = replicas
     ints["usable_blocks"] = totals["usable_blocks"]
     ints["kv_peak_blocks"] = totals["kv_peak_blocks"]
     ints["running_peak"] = totals["running_peak"]
@@ -108,9 +111,10 @@ def copy_totals(totals, params, floats, ints):
     ints["status"] = _MAX_STEPS if totals["stop"] == _STOP_MAX_STEPS else _OK
     floats["simulated_s"] = totals["end_us"] / 1e6
     floats["kv_use_mean"] = ratio(ratio(totals["kv_block_us"], duration_us), totals["usable_blocks"])
-    floats["kv_use_peak"] = ratio(totals["kv_peak_blocks"], totals["usable_blocks"])
-    floats["running_mean"] = ratio(totals["running_us"], duration_us)
+    floats["kv_use_peak"] = ratio(totals["kv_peak_blocks"], totals["usable_blocks"] // replicas)
+    floats["running_mean"] = ratio(totals["running_us"], replica_us)
     floats["batch_tokens_mean"] = ratio(scheduled, full_steps)
-    floats["busy_share"] = ratio(totals["busy_us"], duration_us)
+    floats["busy_share"] = ratio(totals["busy_us"], replica_us)
     floats["cap_mean"] = ratio(totals["cap_steps"], full_steps)
+    floats["replica_seconds"] = replica_us / 1e6
     floats["recomputed_share"] = totals["recomputed_tokens"] / max(scheduled, 1)

@@ -146,7 +146,7 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
     ints["kv_safe_num_seqs"] = NULL
     if num_requests > 0 and tokens > 0:
         per_request = int(np.ceil(tokens / num_requests / block_size))
-        ints["kv_safe_num_seqs"] = max(1, usable // per_request)
+        ints["kv_safe_num_seqs"] = max(1, usable // params["replicas"] // per_request)
     floats["unloaded_e2e_mean_ms"] = sum_us / offered / 1000.0 if offered > 0 else _NAN
     floats["kv_capacity_req_per_s"] = _NAN
     if blocks > 0 and sum_us > 0.0:
@@ -169,7 +169,7 @@ def _offered_load(params, offered, span_us, block_us, engine_us, usable, floats)
     if params["closed_loop"] == 1 or offered < 2 or span_us == 0:
         return
     per_us = (offered - 1.0) / offered / span_us
-    floats["offered_token_load"] = engine_us * per_us
+    floats["offered_token_load"] = engine_us * per_us / params["replicas"]
     if usable > 0:
         floats["offered_kv_load"] = block_us * per_us / usable
         floats["offered_load"] = max(floats["offered_kv_load"], floats["offered_token_load"])

@@ -40,6 +40,7 @@ def params_records(take: Take, count: int) -> npt.NDArray[np.void]:
     params["swap_us_per_block"] = take("engine.swap_us_per_block", float)
     params["thrash_threshold"] = take("engine.thrash_threshold", float)
     params["overload_threshold"] = OVERLOAD_SHARE
+    params["replicas"] = take("fleet.replicas", int)
     params["closed_loop"] = take("workload.concurrency", _is_given)
     for name in SLO_NAMES:
         params[f"slo_{name}_us"] = take(f"slo.{name}_ms", _milliseconds_or_infinity)

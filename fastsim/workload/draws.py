@@ -25,6 +25,7 @@ STREAMS = {
     "think": 8,
     "sample": 9,
     "session_gap": 13,
+    "router": 14,
 }
 """Second word of the seed of each further stream. Never renumber: a workload's identity depends on it."""
 

@@ -1,6 +1,6 @@
 """The requests of a run: struct-of-arrays, validated once, read-only from then on."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -170,6 +170,13 @@ class Workload:
     def num_requests(self) -> int:
         """Number of requests."""
         return len(self.arrival_us)
+
+    def subset(self, members: npt.NDArray[np.intp]) -> "Workload":
+        """Some of the requests, in the order of `members` (indices); prefix groups keep their numbers."""
+        columns: dict[str, Any] = {name: getattr(self, name)[members] for name in COLUMNS}
+        if self.request_class is not None:
+            columns["request_class"] = self.request_class[members]
+        return replace(self, **columns)
 
     @cached_property
     def workload_id(self) -> str:

@@ -137,10 +137,10 @@ def load_columns(
         columns["kv_capacity_req_per_s"] = float(usable * len(offered) ** 2 * 10**6 / (blocks * total_us))
     if tokens:
         of_each = math.ceil(Fraction(tokens, len(requests) * params["block_size"]))
-        columns["kv_safe_num_seqs"] = max(1, usable // of_each)
+        columns["kv_safe_num_seqs"] = max(1, usable // params["replicas"] // of_each)
     if not params["closed_loop"] and len(offered) > 1 and span_us:
         per_us = Fraction(len(offered) - 1, len(offered) * span_us)
-        columns["offered_token_load"] = float(sum(need.engine_us for need in needs) * per_us)
+        columns["offered_token_load"] = float(sum(need.engine_us for need in needs) * per_us / params["replicas"])
         if usable:
             block_us = sum(
                 need.prompt_blocks * need.prefill_us

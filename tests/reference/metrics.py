@@ -121,11 +121,27 @@ COPIED = (
 )
 
 
+OF_FLEETS = ("imbalance_requests", "imbalance_tokens", "imbalance_busy", "hottest_replica_share")
+"""Null for one replica; of several `fleet_columns` says."""
+
+
+def fleet_columns(sent: Sequence[int], replicas: Sequence[Totals], fleet: Totals) -> Row:
+    """How evenly replicas were loaded: requests sent to each, their totals, and the fleet's."""
+    tokens = [each["prefill_tokens"] + each["decode_tokens"] for each in replicas]
+    busy = [each["busy_us"] for each in replicas]
+    columns = {
+        f"imbalance_{what}": ratio(max(values), sum(values) / len(values))
+        for what, values in (("requests", sent), ("tokens", tokens), ("busy", busy))
+    }
+    return columns | {"hottest_replica_share": ratio(max(busy), fleet["end_us"] - fleet["first_arrival_us"])}
+
+
 def engine_columns(totals: Totals, params: Params) -> Row:
     """What the engine counted, and averages over time: from the first arrival to the end, or over non-empty steps."""
     scheduled = totals["prefill_tokens"] + totals["decode_tokens"]
     non_empty = totals["steps"] - totals["empty_steps"]
     duration_us = totals["end_us"] - totals["first_arrival_us"]
+    replicas = params["replicas"]
     held_blocks = ratio(totals["kv_block_us"], duration_us)
     return {
         **{name: totals[name] for name in COPIED},
@@ -135,12 +151,15 @@ def engine_columns(totals: Totals, params: Params) -> Row:
         "swapped_tokens": totals["swapped_out_blocks"] * params["block_size"],
         "simulated_s": totals["end_us"] / 1e6,
         "kv_use_mean": None if held_blocks is None else ratio(held_blocks, totals["usable_blocks"]),
-        "kv_use_peak": ratio(totals["kv_peak_blocks"], totals["usable_blocks"]),
-        "running_mean": ratio(totals["running_us"], duration_us),
+        "kv_use_peak": ratio(totals["kv_peak_blocks"], totals["usable_blocks"] // replicas),
+        "running_mean": ratio(totals["running_us"], replicas * duration_us),
         "batch_tokens_mean": ratio(scheduled, non_empty),
-        "busy_share": ratio(totals["busy_us"], duration_us),
+        "busy_share": ratio(totals["busy_us"], replicas * duration_us),
         "cap_mean": ratio(totals["cap_steps"], non_empty),
         "recomputed_share": ratio(totals["recomputed_tokens"], max(scheduled, 1)),
+        "replicas": replicas,
+        "replica_seconds": replicas * duration_us / 1e6,
+        **dict.fromkeys(OF_FLEETS),
     }
 
 

@@ -78,7 +78,7 @@ class Load:
     Attributes
     ----------
     rate_per_s
-        Arrivals a second; None in a closed loop or when all come at once.
+        Arrivals a second, of a fleet at each replica; None in a closed loop or when all come at once.
     capacity_per_s
         Requests a second with as many running as slots and KV blocks allow.
     concurrency
@@ -120,7 +120,7 @@ class Load:
 
 
 def load_of(config: Config, workload: Workload) -> Load | None:
-    """The load that a workload is on an engine of vLLM's; None without requests."""
+    """The load that a workload is on an engine of vLLM's, or on each replica of it; None without requests."""
     if workload.num_requests == 0:
         return None
     filled = resolved(config)
@@ -140,8 +140,10 @@ def load_of(config: Config, workload: Workload) -> Load | None:
     most = min(cap, fit)
     lasts_s = outputs * (b0 + each * most) + most * b1 * prompts
     capacity = most / lasts_s if lasts_s > 0 else float("inf")
+    replicas = filled.fleet.replicas
     rate = _rate_per_s(workload)
-    wanted = float(workload.concurrency or workload.num_requests)
+    rate = None if rate is None else rate / replicas
+    wanted = float(workload.concurrency or workload.num_requests) / replicas
     share = None
     if rate is not None:
         share = rate * (b1 * prompts + each * outputs)

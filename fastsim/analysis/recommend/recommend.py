@@ -86,6 +86,11 @@ def recommend(
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}, but an integer of at least 1 was expected")
     read = spec if isinstance(spec, Spec) else load_spec(spec, sets)
+    if read.base.fleet.replicas > 1:
+        raise InputError(
+            f"fleet.replicas = {read.base.fleet.replicas}, but 1 was expected: settings are recommended for one replica, "
+            "and --min-gpus finds how many are needed"
+        )
     given = hardware_given(model, gpu)
     hardware = None
     if given is not None:

@@ -65,7 +65,7 @@ class RltRuntime(BatchRuntime):
                     order=offered.source,
                 )
 
-    def correct_rows(self, records: Records, floats: Records, ints: Records) -> None:
+    def correct_rows(self, records: Records, floats: Records, ints: Records, totals: Records) -> None:
         """Null what metrics derive from blocks a token, where a token needs a block in each of several depth planes."""
         planed = records["planes"] > 1
         for name in ("kv_capacity_req_per_s", "offered_kv_load", "offered_load"):

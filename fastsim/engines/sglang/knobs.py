@@ -191,11 +191,11 @@ ENGINE = Engine(
         ),
     ),
     columns=(
-        OwnColumn("sglang_retractions", "count", "requests put back because a decode step did not fit", "less"),
+        OwnColumn("sglang_retractions", "count", "requests put back because a decode step did not fit", "less", True),
         OwnColumn(
-            "sglang_priority_preemptions", "count", "requests put back for the slot of a more urgent one", "less"
+            "sglang_priority_preemptions", "count", "requests put back for the slot of a more urgent one", "less", True
         ),
-        OwnColumn("sglang_aborted", "count", "requests that ended because they did not fit even alone", "less"),
+        OwnColumn("sglang_aborted", "count", "requests that ended because they did not fit even alone", "less", True),
     ),
     context_time=False,
     has_flags=True,

@@ -1,5 +1,6 @@
 """vLLM behind the contract: its kernel fills rows itself, configuration by configuration in one memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter_ns
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from fastsim.config import Config, EngineConfig
 from fastsim.engines.contract import (
+    Batch,
     Records,
     Rows,
     Run,
@@ -23,7 +25,15 @@ from fastsim.engines.encode import Take
 from fastsim.engines.outputs import RequestLog
 from fastsim.engines.vllm.chunk import run_chunk
 from fastsim.engines.vllm.groups.layouts import PLAIN, layout_numbers
-from fastsim.engines.vllm.groups.special import compile_special_kernels, merged, special_rows, special_run
+from fastsim.engines.vllm.groups.special import (
+    compile_special_kernels,
+    fill_special_columns,
+    merged,
+    special_batches,
+    special_rows,
+    special_run,
+)
+from fastsim.engines.vllm.logs import LogsOfRuns
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, new_recorder
 from fastsim.engines.vllm.records import config_records
@@ -31,6 +41,7 @@ from fastsim.engines.vllm.state import Workload as WorkloadArrays
 from fastsim.engines.vllm.tape import recorded_tape, recorder_holds
 from fastsim.errors import InputError
 from fastsim.metrics import new_rows
+from fastsim.metrics.columns import PARAMS_DTYPE
 from fastsim.metrics.params import ClassBounds
 from fastsim.metrics.summary import scratch_size
 from fastsim.workload import Workload
@@ -72,6 +83,26 @@ class VllmRuntime(Runtime):
         others = None if bounds is None else bounds.at(~special)
         session = VllmSession(workload, records[~special], others)
         return merged(special, rows, session.run(records[~special], params[~special], fast_forward=fast_forward))
+
+    def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
+        """Run every configuration, and keep what each leaves in the memory that they share."""
+        special = records["layout"] != PLAIN
+        if special.any():
+            places = np.flatnonzero(special)
+            for batch in special_batches(workload, records[special], fast_forward):
+                yield batch._replace(places=places[batch.places])
+        plain = np.flatnonzero(~special)
+        if len(plain):
+            session = VllmSession(workload, records[plain])
+            yield session.batch(records[plain], fast_forward=fast_forward)._replace(places=plain)
+
+    def correct_rows(self, records: Records, floats: Records, ints: Records, totals: Records) -> None:
+        """Fill the columns of configurations with groups or drafts."""
+        special = records["layout"] != PLAIN
+        if special.any():
+            mine = floats[special], ints[special]
+            fill_special_columns(records[special], *mine, totals[special])
+            floats[special], ints[special] = mine
 
     def session(self, workload: Workload, largest: Records) -> "VllmSession":
         """Memory for runs of any records that need no more of it: no more KV blocks, no larger `max_num_seqs`."""
@@ -180,6 +211,21 @@ class VllmSession(Session):
             return plain_rows(*rows, self._classes(engine, params, self._bounds, rows))
         self._fill(engine, params, rows)
         return plain_rows(*rows)
+
+    def batch(self, records: Records, *, fast_forward: bool) -> Batch:
+        """What runs of some configurations leave."""
+        engine = records.copy()
+        engine["fast_forward"] = fast_forward
+        logs = LogsOfRuns(self._workload, len(engine))
+        params = np.ones(1, PARAMS_DTYPE)  # of rows that nobody reads
+        rows = new_rows(1)
+        kernel_ns = 0
+        for k in range(len(engine)):
+            start_ns = perf_counter_ns()
+            self._fill(engine[k : k + 1], params, rows)
+            kernel_ns += perf_counter_ns() - start_ns
+            logs.keep(k, self.log, self._memory.totals[0], self._memory.gaps.histogram)
+        return logs.batch(kernel_ns)
 
     def _fill(self, engine: Records, params: Records, rows: tuple[Records, Records]) -> None:
         """Run the configurations and fill their rows."""

@@ -65,8 +65,10 @@ def run_part(
     return int(run_groups(records.engine, params, records.groups, memory, workload, record, scratch, *rows))
 
 
-AfterEach = Callable[[slice, tuple[RequestLog, npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void]]], None]
-"""Which row a run fills; the run's log, totals, and its row as records, floats and integers."""
+Left = tuple[RequestLog, npt.NDArray[np.void], npt.NDArray[np.int64], npt.NDArray[np.void], npt.NDArray[np.void]]
+"""A run's log, totals, histogram of gaps, and its row as records, floats and integers."""
+AfterEach = Callable[[slice, Left], None]
+"""Is told which row a run fills, and what it left."""
 
 RECORD_CAPACITY = 4096
 """Steps and list entries a record first has room for; it is made four times larger until the run fits."""
@@ -139,7 +141,7 @@ def run_rows(
         done = run_part(few, params[part], workload, memory, record, mine)
         assert done == len(mine[0])
         if after_each is not None:
-            after_each(part, (memory.log, memory.totals, mine[0], mine[1]))
+            after_each(part, (memory.log, memory.totals, memory.gaps.histogram, mine[0], mine[1]))
     return rows
 
 

@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.engines.contract import Records, Rows, Run, class_summary, new_class_columns, plain_rows
-from fastsim.engines.outputs import RequestLog
+from fastsim.engines.contract import Batch, Records, Rows, Run, class_summary, new_class_columns, plain_rows
 from fastsim.engines.vllm.groups.layout import GroupRecords, group_records
 from fastsim.engines.vllm.groups.layouts import layouts_of
-from fastsim.metrics.columns import NULL
+from fastsim.engines.vllm.logs import LogsOfRuns
+from fastsim.metrics.columns import NULL, PARAMS_DTYPE
 from fastsim.metrics.params import ClassBounds
 from fastsim.workload import Workload
 
 if TYPE_CHECKING:
+    from fastsim.engines.vllm.groups.rows import Left
     from fastsim.metrics.by_class import ClassSummary
 
 _DERIVED = ("kv_capacity_req_per_s", "offered_kv_load", "offered_token_load", "offered_load")
@@ -65,10 +67,10 @@ def _take_apart(
     bounds: ClassBounds,
     classes: npt.NDArray[np.float64],
     place: slice,
-    run: tuple[RequestLog, Records, Records, Records],
+    run: "Left",
 ) -> None:
     """Fill the columns that classes have in one row, from the run's log, totals and row."""
-    log, totals, floats, ints = run
+    log, totals, _, floats, ints = run
     classes[place] = summary.columns(log, totals, params[place], bounds.at(place), floats, ints)
 
 
@@ -118,6 +120,27 @@ def fill_own_columns(records: GroupRecords, floats: Records, ints: Records, tota
     ):
         shares = values if of is None else _ratio(values, of)
         floats[name] = np.where(drafting, shares, np.nan)
+
+
+def fill_special_columns(records: Records, floats: Records, ints: Records, totals: Records) -> None:
+    """The same from records of configurations."""
+    fill_own_columns(_records(records), floats, ints, totals)
+
+
+def special_batches(workload: Workload, records: Records, fast_forward: bool) -> list[Batch]:
+    """What runs of configurations with groups or drafts leave."""
+    from fastsim.engines.vllm.groups.rows import compile_kernels, run_rows
+
+    compile_kernels()
+    logs = LogsOfRuns(workload, len(records))
+
+    def keep(place: slice, run: "Left") -> None:
+        logs.keep(place.start, run[0], run[1][0], run[2])
+
+    params = np.ones(len(records), PARAMS_DTYPE)  # of rows that nobody reads
+    start_ns = perf_counter_ns()
+    run_rows(_records(records), params, workload, fast_forward=fast_forward, after_each=keep)
+    return [logs.batch(perf_counter_ns() - start_ns)]
 
 
 def _ratio(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
