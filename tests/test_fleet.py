@@ -181,8 +181,8 @@ def test_classes_of_requests_in_a_fleet():
 
 
 def test_sessions_stay_on_their_replica():
-    settings = [*SETTINGS, "workload.sessions.turns=4", "fleet.replicas=4", "fleet.router=session"]
-    config = load_config(None, settings)
+    settings = [*SETTINGS, "workload.sessions.turns=4", "fleet.router=session"]
+    config = load_config(None, [*settings, "fleet.replicas=4"])
     workload = build_workload(config.workload)
     parts = simulate(config, workload).replicas.of_request
     more = simulate(load_config(None, [*settings, "fleet.replicas=5"]), workload).replicas.of_request

@@ -16,9 +16,9 @@ def fleet_text(result: "Result") -> str:
     metrics, fleet = result.metrics, result.config.fleet
     text = (
         f"fleet       {fleet.replicas} replicas, {fleet.router}: the busiest one was busy "
-        f"{percent(metrics['hottest_replica_share'])} of the time, the mean one {percent(metrics['busy_share'])}; most over "
-        f"mean of requests {number(metrics['imbalance_requests'])}, of tokens {number(metrics['imbalance_tokens'])}, "
-        f"of busy time {number(metrics['imbalance_busy'])}"
+        f"{percent(metrics['hottest_replica_share'])} of the time, the mean one {percent(metrics['busy_share'])}; "
+        f"most over mean of requests {number(metrics['imbalance_requests'])}, of tokens "
+        f"{number(metrics['imbalance_tokens'])}, of busy time {number(metrics['imbalance_busy'])}"
     )
     rows = []
     for replica in range(min(fleet.replicas, SHOWN_REPLICAS)):

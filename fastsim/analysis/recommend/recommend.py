@@ -88,8 +88,8 @@ def recommend(
     read = spec if isinstance(spec, Spec) else load_spec(spec, sets)
     if read.base.fleet.replicas > 1:
         raise InputError(
-            f"fleet.replicas = {read.base.fleet.replicas}, but 1 was expected: settings are recommended for one replica, "
-            "and --min-gpus finds how many are needed"
+            f"fleet.replicas = {read.base.fleet.replicas}, but 1 was expected: settings are recommended for one "
+            "replica, and --min-gpus finds how many are needed"
         )
     given = hardware_given(model, gpu)
     hardware = None
