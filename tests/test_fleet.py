@@ -9,10 +9,10 @@ from fastsim.config import check_rules, load_config
 from fastsim.config.spec import spec_from_mapping
 from fastsim.engines.contract import runtime_of
 from fastsim.errors import InputError
-from fastsim.grid import Grid
 from fastsim.metrics import COLUMNS, named_values
 from fastsim.records import record_of, records_at
 from fastsim.simulation import simulate, simulate_chunk
+from fastsim.sweeps.grid import Grid
 from fastsim.workload import Workload, build_workload
 from tests.metrics_rows import SHARED, differences, gaps_of, params_of, requests_of, totals_of
 from tests.reference.metrics import OF_FLEETS, fleet_columns, row
