@@ -16,7 +16,7 @@ from fastsim.analysis.compare.bootstrap import (
 )
 from fastsim.analysis.compare.metrics import DEFAULT_METRICS, better, comparable, null_is_infinite
 from fastsim.analysis.compare.paired import NO_PAIR, NONE, ONE_SEED, compare
-from fastsim.cli.compare import compare_text
+from fastsim.cli.compare_text import compare_text
 from fastsim.errors import InputError
 from fastsim.metrics import COLUMNS, by_name
 from tests.processes import run

@@ -14,7 +14,7 @@ from fastsim.analysis.compare.bootstrap import (
 )
 from fastsim.analysis.compare.paired import compare
 from fastsim.analysis.recommend.slo import Outlook
-from fastsim.cli.compare import _few_seeds
+from fastsim.cli.compare_text import _few_seeds
 
 COUNT = 1500
 Values = npt.NDArray[np.float64]

@@ -25,7 +25,7 @@ def beside_objects(rows: "list[Beside]") -> list[dict[str, Any]]:
 
 def beside_text(rows: "list[Beside]", engine: str, path: Path, title: str) -> str:
     """The answer in a sentence, then every metric of both."""
-    from fastsim.cli.compare import percent
+    from fastsim.cli.compare_text import percent
 
     body = [[row.metric, row.measured, row.fastsim, "same" if row.same else percent(row.relative)] for row in rows]
     head = ["metric", "BLIS" if title == "BLIS" else "measured", f"fastsim, {engine}", "difference"]

@@ -1,5 +1,7 @@
 """`fastsim compare`: what an axis changes, by paired differences with 95 % intervals."""
 
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def command(
-    folder: options.Folder,
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR | SPEC.toml...", help="A sweep's folder; or a spec (see --engines), or several."),
+    ],
     by: Annotated[
         list[str] | None,
         typer.Option("--by", metavar="AXIS", help="The axis whose values are compared.", show_default=False),
@@ -65,9 +70,33 @@ def command(
             "--gpus", metavar="N", parser=options.integer, help="GPUs an engine runs on (tensor parallel size)."
         ),
     ] = 1,
+    engines: Annotated[
+        str | None,
+        typer.Option(
+            "--engines", metavar="A,B", help="Run the spec under each: vllm,sglang. The same requests and step times."
+        ),
+    ] = None,
+    sets: options.Sets = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            parser=options.integer,
+            help="Draws of the requests of a spec.",
+            show_default="the spec's, or 10",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Keep the rows of the specs here.", show_default=False)
+    ] = None,
+    workers: options.Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, one a row of the tables.")] = False,
 ) -> int:
     """Compare the values of one axis of a sweep, or find the settings that no other one beats.
+
+    Of a folder, its rows; a spec is run first. `fastsim compare spec.toml --engines vllm,sglang` and `fastsim compare
+    a.toml b.toml` compare engines, or specs, on the same requests.
 
     Rows that agree in all other axes are pairs: the same requests, so what they share cancels. Each seed gives one
     difference; intervals are over seeds (bootstrap, corrected for few seeds and skewness). A difference counts when its
@@ -76,50 +105,69 @@ def command(
     """
     from fastsim.analysis.compare.metrics import DEFAULT_METRICS
     from fastsim.analysis.cost import COST, Price
+    from fastsim.cli.caveats import print_folder_caveats
+    from fastsim.cli.compare_specs import rows_of
+    from fastsim.cli.compare_text import compare_text
     from fastsim.errors import InputError
     from fastsim.sweeps.store.contents import read_contents
 
     price = None if gpu_hour_price is None else Price(gpu_hour_price, gpus)
     if price is None and gpus != 1:
         raise InputError(f"--gpus {gpus} without --gpu-hour-price, but a price was expected with it")
-    found = read_contents(folder)
-    rows, of = found.scan(), found.extent()
-    for note in found.notes():
-        typer.echo(f"note: {note}", err=True)
-    wanted = metrics or [*([COST] if price else []), *DEFAULT_METRICS]
-    apart = for_each or []
-    if aims is not None:
-        _refuse_beside_pareto({"--metric": metrics, "--with": other, "--baseline": baseline})
-        from fastsim.analysis.compare.pareto import mixed_loads, pareto, read_aims
-        from fastsim.cli.compare_pareto import pareto_text
-
-        parsed = read_aims(aims.split(","))
-        table = pareto(rows, parsed, by or [], apart, price)
-        text = "" if as_json else pareto_text(table, parsed, apart, mixed_loads(rows, apart), of)
-    elif by is None or len(by) > 1:
-        raise InputError("fastsim compare: one --by AXIS was expected (several, or none, only with --pareto M1,M2)")
-    elif other is not None:
-        from fastsim.analysis.compare.interaction import interaction
-        from fastsim.cli.compare_interaction import interaction_text
-
-        table = interaction(rows, by[0], other, wanted, baseline, other_baseline, apart, price)
-        text = "" if as_json else interaction_text(table, by[0], other, apart, of)
-    elif other_baseline is not None:
-        raise InputError("--with-baseline without --with, but the axis it is a value of was expected")
+    given = {"--engines": engines, "--set": sets, "--seeds": seeds, "--out": out, "--workers": workers}
+    if len(sources) == 1 and sources[0].is_dir():
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(f"{name} with {sources[0]}, but a spec was expected with it: those rows are there")
+        where: AbstractContextManager[tuple[Path, str | None]] = nullcontext((sources[0], None))
+        print_folder_caveats(sources[0])
     else:
-        from fastsim.analysis.compare.paired import compare
+        if aims is None and len(by or []) != 1 and (by or (len(sources) == 1 and engines is None)):
+            raise InputError(NO_AXIS)
+        where = rows_of(sources, engines, sets or [], seeds, out, workers)
+    with where as (folder, told_apart):
+        found = read_contents(folder)
+        rows, of = found.scan(), found.extent()
+        for note in found.notes():
+            typer.echo(f"note: {note}", err=True)
+        axes = by or ([told_apart] if told_apart and aims is None else None)
+        wanted = metrics or [*([COST] if price else []), *DEFAULT_METRICS]
+        apart = for_each or []
+        if aims is not None:
+            _refuse_beside_pareto({"--metric": metrics, "--with": other, "--baseline": baseline})
+            from fastsim.analysis.compare.pareto import mixed_loads, pareto, read_aims
+            from fastsim.cli.compare_pareto import pareto_text
 
-        table = compare(rows, by[0], wanted, baseline, apart, price)
-        text = "" if as_json else compare_text(table, by[0], apart, of)
-    if as_json:
-        typer.echo(_json(table))
+            parsed = read_aims(aims.split(","))
+            table = pareto(rows, parsed, axes or [], apart, price)
+            text = "" if as_json else pareto_text(table, parsed, apart, mixed_loads(rows, apart), of)
+        elif axes is None or len(axes) > 1:
+            raise InputError(NO_AXIS)
+        elif other is not None:
+            from fastsim.analysis.compare.interaction import interaction
+            from fastsim.cli.compare_interaction import interaction_text
+
+            table = interaction(rows, axes[0], other, wanted, baseline, other_baseline, apart, price)
+            text = "" if as_json else interaction_text(table, axes[0], other, apart, of)
+        elif other_baseline is not None:
+            raise InputError("--with-baseline without --with, but the axis it is a value of was expected")
+        else:
+            from fastsim.analysis.compare.paired import compare
+
+            table = compare(rows, axes[0], wanted, baseline, apart, price)
+            text = "" if as_json else compare_text(table, axes[0], apart, of)
+        if as_json:
+            typer.echo(_json(table))
+            return 0
+        typer.echo(text)
+        if price is not None:
+            from fastsim.cli.tables import wrapped
+
+            typer.echo(wrapped(f"{price}."))
         return 0
-    typer.echo(text)
-    if price is not None:
-        from fastsim.cli.tables import wrapped
 
-        typer.echo(wrapped(f"{price}."))
-    return 0
+
+NO_AXIS = "fastsim compare: one --by AXIS was expected (several, or none, only with --pareto M1,M2)"
 
 
 def _refuse_beside_pareto(given: dict[str, Any]) -> None:
@@ -142,199 +190,3 @@ def _json(table: "pl.DataFrame") -> str:
     floats = cs.float()
     plain = table.with_columns(pl.when(floats.is_finite()).then(floats))
     return json.dumps(plain.to_dicts(), indent=1)
-
-
-def answer_from(of: str) -> str:
-    """`Answer`, and what part of its grid the rows are, if they are not all."""
-    return f"Answer, from {of}" if of else "Answer"
-
-
-def rows_used(table: "pl.DataFrame", counts_when: str) -> list[str]:
-    """How many of the rows an answer rests on; a warning when that is few."""
-    from fastsim.cli.tables import wrapped
-
-    used, present = table["rows_used"][0], table["rows_present"][0]
-    line = f"Rows used: {used:,} of {present:,}"
-    if used == present:
-        return [f"{line}."]
-    lines = [wrapped(f"{line} ({counts_when}).")]
-    if used < FEW * present:
-        few = f"Warning: only {max(100 * used / present, 0.1):.2g} % of the rows are used"
-        lines.append(wrapped(f"{few}, so the answer rests on few and need not hold for the rest."))
-    return lines
-
-
-def compare_text(table: "pl.DataFrame", by: str, for_each: list[str], of: str = "") -> str:
-    """The answer in a sentence, then a table for each metric; `of` says what part of its grid the rows are."""
-    from fastsim.cli.tables import table as as_text
-    from fastsim.cli.tables import wrapped
-
-    parts = [_answer(table, by, for_each, of)]
-    for metric in table["metric"].unique(maintain_order=True):
-        rows = table.filter(metric=metric)
-        header = [*(name.rpartition(".")[2] for name in for_each), by.rpartition(".")[2], "mean", "difference"]
-        header += ["95 % from", "to", "relative", "verdict"]
-        base = rows.row(0, named=True)
-        parts.append(wrapped(f"{metric}, against {base['baseline']} ({_baseline(rows)}):"))
-        body = [_cells(row, for_each) for row in rows.iter_rows(named=True)]
-        parts.append(as_text(header, body, left=len(for_each) + 1, keys=len(for_each) + 1))
-        parts.append("")
-    return "\n".join([*parts[:1], "", *parts[1:-1]]) + _notes(table)
-
-
-_NONE = "no difference shown"
-_SHORT = {_NONE: "none shown"}
-FEW = 0.5
-"""Of the rows that are there: an answer from fewer warns."""
-
-
-def _cells(row: dict[str, Any], for_each: list[str]) -> list[Any]:
-    names = ("level_mean", "difference", "difference_low", "difference_high")
-    levels = [*(_text(row[name]) for name in for_each), row["level"]]
-    verdict = _SHORT.get(row["verdict"], row["verdict"])
-    return [*levels, *(row[name] for name in names), percent(row["relative"]), verdict]
-
-
-def _text(value: Any) -> str:
-    from fastsim.analysis.compare.paired import level_text
-
-    return level_text(value)
-
-
-def cut(text: str, width: int) -> str:
-    """The text, or as much of it as fits, with an ellipsis."""
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _baseline(rows: "pl.DataFrame") -> str:
-    from fastsim.cli.tables import number
-
-    means = rows["baseline_mean"].drop_nulls()
-    if means.is_empty():
-        return "no value"
-    low, high = float(means.min()), float(means.max())  # type: ignore[arg-type]
-    return f"mean {number(low)}" if number(low) == number(high) else f"mean {number(low)} to {number(high)}"
-
-
-def percent(share: float | None) -> str:
-    """A relative change: `+5.1 %`."""
-    if share is None:
-        return "-"
-    return f"{100 * share:+.1f} %" if abs(share) < 10 else f"{100 * share:+,.0f} %"
-
-
-def _answer(table: "pl.DataFrame", by: str, for_each: list[str], of: str) -> str:
-    """What the first metric says; by group where there are any."""
-    from fastsim.cli.tables import wrapped
-
-    metric = table["metric"][0]
-    rows = table.filter(metric=metric)
-    groups = rows.select(for_each).n_unique() if for_each else 1
-    baseline = rows["baseline"][0]
-    if groups > 1:
-        counted = [
-            f"{level} is better at {_count(mine, 'better')} and worse at {_count(mine, 'worse')}"
-            for level in rows["level"].unique(maintain_order=True)
-            for mine in [rows.filter(level=level)]
-        ]
-        shown = "; ".join(counted[:4]) + (f"; and {len(counted) - 4} more" if len(counted) > 4 else "")
-        where = ", ".join(for_each)
-        return wrapped(
-            f"{answer_from(of)}: {metric} against {by} = {baseline}, of {groups} values of {where}: {shown}."
-        )
-    return wrapped(f"{answer_from(of)}: {_one_group(rows, metric, by, baseline)}")
-
-
-def _count(rows: "pl.DataFrame", verdict: str) -> int:
-    return rows.filter(verdict=verdict).height
-
-
-def _one_group(rows: "pl.DataFrame", metric: str, by: str, baseline: str) -> str:
-    from fastsim.analysis.compare.metrics import better
-    from fastsim.analysis.numbers import more_seeds
-    from fastsim.cli.tables import number
-
-    judged = rows.filter(verdict="better") if better(metric) else rows.filter(rows["verdict"].is_in(["more", "less"]))
-    if judged.is_empty():
-        worse = rows.filter(verdict="worse")["level"].to_list()
-        unclear = rows.filter(verdict="no difference shown")["level"].to_list()
-        if not worse and not unclear:
-            if rows["difference"].is_null().all():
-                return f"no pair of rows has {metric} on both sides."
-            return f"one seed gives no interval for {metric}; {more_seeds(30, 'gives one')}"
-        text = f"no value of {by} is shown to be better than {baseline} in {metric}"
-        if worse:
-            text += f"; worse: {_listed(worse)}"
-        return text + (f"; no difference shown: {_listed(unclear)}." if unclear else ".")
-    key = "difference" if judged["difference"].null_count() < judged.height else "wins"
-    best = judged.sort(key, descending=better(metric) >= 0, nulls_last=True).row(0, named=True)
-    figures = (
-        f"{number(best['difference'])} against {baseline} "
-        f"(95 % {number(best['difference_low'])} to {number(best['difference_high'])}, "
-        f"{percent(best['relative'])}; {best['seeds']} seeds)"
-    )
-    most, more = ("best", "better") if better(metric) else ("most", "more")
-    if not (rivals := _rivals(rows, best)):
-        return f"{by} = {best['level']} has the {most} {metric}: {figures}."
-    return (
-        f"of the values of {by} that are shown to have {more} {metric} than {baseline}, {best['level']} has the "
-        f"{most}: {figures}; but {_listed(rivals)} may have {more} still, which these rows do not show."
-    )
-
-
-def _rivals(rows: "pl.DataFrame", best: dict[str, Any]) -> list[str]:
-    """Values that are not shown to differ, but would by more than the best one; or of which nothing is known."""
-    from fastsim.analysis.compare.metrics import better
-
-    sign = 1 if better(rows["metric"][0]) >= 0 else -1
-    found = []
-    for row in rows.filter(rows["verdict"].is_in([_NONE, "one seed", "no pair"])).iter_rows(named=True):
-        by_wins = row["pairs_null"] or best["pairs_null"]  # some infinite: those are judged by who has more how often
-        names = ("difference", "wins") if by_wins else ("difference",)
-        if row["verdict"] == "no pair" or any(_is_more(row, best, name, sign) for name in names):
-            found.append(row["level"])
-    return found
-
-
-def _is_more(row: dict[str, Any], best: dict[str, Any], name: str, sign: int) -> bool:
-    return row[name] is not None and best[name] is not None and sign * row[name] > sign * best[name]
-
-
-def _listed(levels: list[str], most: int = 6) -> str:
-    return ", ".join(levels[:most]) + (f" and {len(levels) - most} more" if len(levels) > most else "")
-
-
-def _few_seeds(table: "pl.DataFrame", seeds: int) -> str:
-    """What so few seeds cannot tell: which metrics fall in two groups, at which values of the axis."""
-    from fastsim.analysis.compare.bootstrap import few_seeds_note
-
-    grouped = table.filter("two_groups")
-    names = [
-        f"{metric} ({_listed(grouped.filter(metric=metric)['level'].unique(maintain_order=True).to_list(), 3)})"
-        for metric in grouped["metric"].unique(maintain_order=True)
-    ]
-    return few_seeds_note(seeds, _listed(names, 3))
-
-
-def _notes(table: "pl.DataFrame") -> str:
-    """How much it rests on, and what null does."""
-    from fastsim.cli.tables import wrapped
-
-    rows = table.to_dicts()
-    seeds, pairs = (max(row[name] for row in rows) for name in ("seeds", "pairs"))
-    fewest = min(row["pairs"] for row in rows)
-    several = f"{pairs:,} pair{'s' * (pairs != 1)}" if fewest == pairs else f"{fewest:,} to {pairs:,} pairs"
-    text = f"\n\nOver {seeds} seed{'s' * (seeds != 1)}, {several} of each value"
-    text += "; 95 % intervals by bootstrap over seeds." if seeds > 1 else "."
-    used = rows_used(table, "a row counts when another one agrees with it in everything but the axis")
-    text += "".join(f"\n{line}" for line in used)
-    text += "".join("\n" + wrapped(f"note: {note}", indent=6) for note in [_few_seeds(table, int(seeds))] if note)
-    nulls = table.filter(table["pairs_null"] > 0)
-    if nulls.height:
-        names = ", ".join(nulls["metric"].unique(maintain_order=True))
-        note = (
-            f"{names}: null (a percentile among requests that never got there, so infinite) in some pairs; means and "
-            "differences are of the other pairs, the verdict is of how often each is larger."
-        )
-        text += "\n" + wrapped(note)
-    return text

@@ -15,7 +15,7 @@ def interaction_text(table: "pl.DataFrame", by: str, other: str, for_each: list[
     `of` says what part of its grid the rows are.
     """
     from fastsim.analysis.compare.rows import level_text
-    from fastsim.cli.compare import answer_from
+    from fastsim.cli.compare_text import answer_from
     from fastsim.cli.tables import wrapped
 
     parts = [wrapped(f"{answer_from(of)}: {_answer(table, by, other, for_each)}"), ""]
@@ -95,7 +95,7 @@ def _larger_unshown(rows: "pl.DataFrame", best: dict[str, Any]) -> bool:
 
 def _notes(table: "pl.DataFrame") -> str:
     """How much it rests on, and what null does."""
-    from fastsim.cli.compare import rows_used
+    from fastsim.cli.compare_text import rows_used
     from fastsim.cli.tables import wrapped
 
     seeds, pairs = (max(int(value) for value in table[name]) for name in ("seeds", "pairs"))

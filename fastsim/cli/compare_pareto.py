@@ -20,7 +20,7 @@ def pareto_text(
 
     `loads` are the axes of traffic that it mixes, `of` what part of its grid the rows are.
     """
-    from fastsim.cli.compare import answer_from, rows_used
+    from fastsim.cli.compare_text import answer_from, rows_used
     from fastsim.cli.tables import wrapped
 
     axes = _shown_axes(table, aims, for_each)

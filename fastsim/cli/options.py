@@ -111,15 +111,12 @@ def with_engine(sets: list[str], engine: str | None) -> list[str]:
     if engine is None:
         return sets
     from fastsim.config.spec import parse_value
-    from fastsim.engines import engines
-    from fastsim.errors import InputError, suggestion
+    from fastsim.engines import full_name
+    from fastsim.errors import InputError
 
-    short = {each.folder: each.names[0] for each in engines()}
-    known = {name: name for each in engines() for name in each.names} | short
-    if engine not in known:
-        raise InputError(f"--engine {engine}: no such engine{suggestion(engine, list(known))}")
+    name = full_name(engine)
     for text in sets:
         key, _, value = text.partition("=")
-        if key.strip() == "engine.name" and parse_value(value) != known[engine]:
+        if key.strip() == "engine.name" and parse_value(value) != name:
             raise InputError(f"--engine {engine} with --set {text}, but one of them was expected")
-    return [f"engine.name={known[engine]}", *(text for text in sets if text.partition("=")[0].strip() != "engine.name")]
+    return [f"engine.name={name}", *(text for text in sets if text.partition("=")[0].strip() != "engine.name")]

@@ -89,7 +89,7 @@ def _letter(found: PhaseMap, code: int) -> str:
 
 def _drawn(found: PhaseMap) -> str:
     """The map, y upwards. Where it is larger than the page, several cells share a letter: what most of them are."""
-    from fastsim.cli.compare import cut
+    from fastsim.cli.compare_text import cut
     from fastsim.cli.tables import width as line_width
 
     rows, columns = found.labels.shape

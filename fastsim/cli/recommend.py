@@ -29,6 +29,10 @@ def command(
     assume: options.Assume = None,
     vllm_version: options.VllmVersion = None,
     engine: options.EngineName = None,
+    engines: Annotated[
+        str | None,
+        typer.Option("--engines", metavar="A,B", help="Which of these engines, as vllm,sglang: each with its best."),
+    ] = None,
     trace: options.Trace = None,
     rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Poisson arrivals per second.")] = None,
     concurrency: Annotated[
@@ -64,8 +68,8 @@ def command(
     """Recommend the settings that meet an SLO with the most goodput.
 
     Searches max_num_seqs x max_num_batched_tokens (and every --axis) by successive halving, confirms the best with
-    fresh seeds, and shows why, the margin, and what more traffic or longer outputs would do. Exit code 1: no setting
-    meets the SLO.
+    fresh seeds, and shows why, the margin, and what more traffic or longer outputs would do. --engines A,B does so for
+    each and names the better one. Exit code 1: no setting meets the SLO.
     """
     from math import isfinite
 
@@ -84,20 +88,24 @@ def command(
     }
     settings = {key: value for key, value in given.items() if value is not None}
     settings |= load_settings(rate, prompt, output, trace=trace is not None, concurrency=concurrency, preset=model)
-    found = recommend(
-        source,
-        merged(options.with_engine(options.with_version(sets, vllm_version), engine), settings),
-        axes or [],
-        model=model,
-        gpu=gpu,
-        assume=overrides_of(model, gpu, assume or [], tensor_parallel, gpu_memory_utilization),
-        vllm_version=vllm_version,
-        percentile=percentile,
-        seeds=seeds,
-        with_max_rate=with_max_rate,
-        with_min_gpus=with_min_gpus,
-        workers=workers,
-    )
+    if engines is not None and engine is not None:
+        raise InputError(f"--engines {engines} with --engine {engine}, but one of them was expected")
+    said = merged(options.with_engine(options.with_version(sets, vllm_version), engine), settings)
+    asked: dict[str, Any] = {
+        "axes": axes or [],
+        "model": model,
+        "gpu": gpu,
+        "assume": overrides_of(model, gpu, assume or [], tensor_parallel, gpu_memory_utilization),
+        "vllm_version": vllm_version,
+        "percentile": percentile,
+        "seeds": seeds,
+        "with_max_rate": with_max_rate,
+        "with_min_gpus": with_min_gpus,
+        "workers": workers,
+    }
+    if engines is not None:
+        return _among_engines(source, said, engines, asked, price, as_json=as_json)
+    found = recommend(source, said, **asked)
     if found.hardware is not None:
         print_assumptions(found.hardware.estimate(*found.best.numbers), found.hardware.name)
     if as_json:
@@ -109,6 +117,29 @@ def command(
 
         typer.echo(recommendation_text(found, price))
     return 0 if found.meets else 1
+
+
+def _among_engines(
+    source: Path | None, said: list[str], engines: str, asked: dict[str, Any], price: float | None, *, as_json: bool
+) -> int:
+    """The best setting of each engine, and which engine."""
+    from fastsim.analysis.recommend.engines import recommend_engines
+    from fastsim.cli.hardware import print_assumptions
+    from fastsim.engines import full_names
+
+    found = recommend_engines(source, full_names(engines), said, **asked)
+    best = found.best
+    if best.hardware is not None:
+        print_assumptions(best.hardware.estimate(*best.best.numbers), best.hardware.name)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found.to_json(price)))
+    else:
+        from fastsim.cli.recommend_engines import rivals_text
+
+        typer.echo(rivals_text(found, price))
+    return 0 if best.meets else 1
 
 
 def load_settings(

@@ -62,10 +62,10 @@ def _answer(found: "Recommendation") -> str:
     else:
         doubt = "" if best.outlook.sure else ", though not in every seed"
         first = f"Set {numbers}: meets {slo}{doubt}."
-    goodput = _interval(_goodput(best.outlook))
+    goodput = interval_text(best.outlook)
     offered = found.traffic.rate_per_s
     against = f" of {number(offered)} offered" if offered is not None else ""
-    lines = [wrapped(first), _command(found.command)]
+    lines = [wrapped(first), shell_command(found.command)]
     _, remedies = serve_flags(best.settings, best.config.engine.name)
     if remedies:
         lines.append(wrapped(f"  which the server has no flag for here: {', '.join(remedies)}"))
@@ -77,7 +77,7 @@ def _answer(found: "Recommendation") -> str:
     return "\n".join(lines)
 
 
-def _command(command: str) -> str:
+def shell_command(command: str) -> str:
     """The command line, continued as a shell does where it is too long."""
     lines = wrap(command, line_width() - 6, break_on_hyphens=False)
     return "  " + " \\\n    ".join(lines)
@@ -139,16 +139,16 @@ def _why(found: "Recommendation") -> str:
         [
             f"{SHORT[item.key]} {item.value:,}",
             float(item.outlook.goodput.mean()),
-            _signed(item.gain),
-            *_judged(item.outlook),
+            signed(item.gain),
+            *judged(item.outlook),
         ]
         for item in found.alternatives
     ]
     header = ["instead", "goodput", "change (95 %)", "margin", "SLO"]
-    return "\n".join([wrapped(text), wrapped(use), *([_table(found, header, rows)] if rows else [])])
+    return "\n".join([wrapped(text), wrapped(use), *([table_for(found, header, rows)] if rows else [])])
 
 
-def _table(found: "Recommendation", header: list[str], rows: list[list[object]]) -> str:
+def table_for(found: "Recommendation", header: list[str], rows: list[list[object]]) -> str:
     """A table; without an SLO there is no margin, and goodput is throughput."""
     if not found.terms:
         kept = [k for k, name in enumerate(header) if name not in ("margin", "SLO")]
@@ -174,8 +174,8 @@ def _edge(found: "Recommendation") -> str:
     rows = []
     for name, outlook in found.risks:
         overloaded = "-" if math.isnan(outlook.overloaded) else f"{outlook.overloaded:.0%}"
-        rows.append([name, float(outlook.goodput.mean()), *_judged(outlook), overloaded])
-    lines = [_table(found, ["load", "goodput", "margin", "SLO", "backlog grows"], rows)]
+        rows.append([name, float(outlook.goodput.mean()), *judged(outlook), overloaded])
+    lines = [table_for(found, ["load", "goodput", "margin", "SLO", "backlog grows"], rows)]
     if found.risks[0][1].overloaded >= 0.5:
         lines.append("The backlog grows already as given: a longer run would miss every bound.")
     return "\n".join(lines)
@@ -188,9 +188,9 @@ def _beside(found: "Recommendation") -> str:
             gain = found.best.gain_over(option)
             seqs, tokens = option.numbers
             outlook = option.outlook
-            rows.append([name, seqs, tokens, float(outlook.goodput.mean()), _signed(gain), *_judged(outlook)])
+            rows.append([name, seqs, tokens, float(outlook.goodput.mean()), signed(gain), *judged(outlook)])
     header = ["beside it", "seqs", "tokens", "goodput", "best gains (95 %)", "margin", "SLO"]
-    lines = [_table(found, header, rows)] if rows else []
+    lines = [table_for(found, header, rows)] if rows else []
     lines.append(wrapped(_kv_safe(found)))
     return "\n".join(lines)
 
@@ -271,19 +271,18 @@ def _notes(found: "Recommendation") -> str:
     return "\n".join(wrapped(line) for line in lines)
 
 
-def _goodput(outlook: "Outlook") -> "Interval":
+def interval_text(outlook: "Outlook") -> str:
+    """Goodput with its interval."""
     from fastsim.analysis.recommend.slo import Interval
 
-    return Interval.of(outlook.goodput)
-
-
-def _interval(interval: "Interval") -> str:
+    interval = Interval.of(outlook.goodput)
     if interval.low is None or interval.high is None:
         return number(interval.mean)
     return f"{number(interval.mean)} ({number(max(interval.low, 0.0))} to {number(interval.high)})"
 
 
-def _signed(interval: "Interval") -> str:
+def signed(interval: "Interval") -> str:
+    """A relative change with its interval."""
     if interval.mean != interval.mean:
         return "-"
     if interval.low is None or interval.high is None:
@@ -303,7 +302,8 @@ def _percent(value: float | None) -> str:
     return "< -99 %" if value <= -1 else f"{100 * value:.0f} %"
 
 
-def _judged(outlook: "Outlook") -> tuple[str, str]:
+def judged(outlook: "Outlook") -> tuple[str, str]:
+    """The worst margin, and whether the SLO is met."""
     if not outlook.terms:
         return "-", "-"
     verdict = "meets" if outlook.meets else "misses"

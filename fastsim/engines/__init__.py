@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 
 from fastsim.engines.declaration import DEFAULT_ENGINE, Engine, Server
-from fastsim.errors import InputError
+from fastsim.errors import InputError, suggestion
 
 FOLDERS = (
     "vllm",
@@ -37,6 +37,41 @@ def server_of(name: str) -> Server:
     server = engine_of(name).server or engine_of(DEFAULT_ENGINE).server
     assert server is not None
     return server
+
+
+def full_name(text: str, option: str = "--engine") -> str:
+    """The value of `engine.name` that a name stands for: itself, or the first one of a folder of kernels.
+
+    Raises
+    ------
+    InputError
+        When there is no such engine.
+    """
+    known = {each.folder: each.names[0] for each in engines()} | {
+        name: name for each in engines() for name in each.names
+    }
+    if text not in known:
+        raise InputError(f"{option} {text}: no such engine{suggestion(text, list(known))}")
+    return known[text]
+
+
+def full_names(text: str) -> list[str]:
+    """The values of `engine.name` that `--engines a,b` stands for.
+
+    Raises
+    ------
+    InputError
+        When there are fewer than two, one is named twice, or there is none of that name.
+    """
+    names = [full_name(each.strip(), "--engines") for each in text.split(",")]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise InputError(f"--engines {text}, but at least two engines, each named once, were expected")
+    return names
+
+
+def caveats(names: Iterable[str]) -> list[str]:
+    """What must be known of the figures of some engines, one sentence each."""
+    return list(dict.fromkeys(found for name in names if (found := engine_of(name).caveat) is not None))
 
 
 def folders_of(names: Iterable[str]) -> list[str]:

@@ -139,6 +139,10 @@ class Engine:
         vLLM's knobs that it reads too (without `engine.`); all others must stand at their defaults. None: reads all.
     instead
         Its own key for a knob of vLLM's that it does not read: the refusal names it.
+    says
+        For values of such a knob its own key and value that say the same: a spec under several engines is put so.
+    caveat
+        What must be known of every figure it gives, as a sentence; every command that shows one says it.
     rules, effects, derived
         What holds between its keys, what they need to matter, and defaults that follow other keys.
     start_rules
@@ -183,6 +187,8 @@ class Engine:
     own_keys: tuple[str, ...] = ()
     reads: frozenset[str] | None = frozenset()
     instead: Mapping[str, str] = field(default_factory=dict)
+    says: Mapping[str, Mapping[Any, tuple[str, Any]]] = field(default_factory=dict)
+    caveat: str | None = None
     rules: tuple[Rule, ...] = ()
     start_rules: tuple[Rule, ...] = ()
     effects: tuple[Effect, ...] = ()

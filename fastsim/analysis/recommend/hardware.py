@@ -1,6 +1,6 @@
 """A model on a GPU as recommendations need it: the KV pool depends on the two batch limits that are looked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,7 +19,8 @@ class Hardware:
     """A preset or config.json of a model, a preset of a GPU, the block size, and what else is not as assumed.
 
     `overrides` are fields of `Deployment` and their values, as `("tensor_parallel", 4)`; `release` is that of the
-    engine's server, None for the newest known.
+    engine's server, None for the newest known. `rivals` are the engines that it is compared with: step times have only
+    what all of them have.
     """
 
     model: str
@@ -28,6 +29,7 @@ class Hardware:
     overrides: tuple[tuple[str, Any], ...] = ()
     engine: str = DEFAULT_ENGINE
     release: str | None = None
+    rivals: tuple[str, ...] = ()
 
     @classmethod
     def deployed(
@@ -38,6 +40,7 @@ class Hardware:
         overrides: Mapping[str, Any],
         engine: str = DEFAULT_ENGINE,
         release: str | None = None,
+        rivals: Sequence[str] = (),
     ) -> "Hardware":
         """A model on a GPU, or on several as `4xh100`, served by an engine with what its server takes by itself.
 
@@ -47,8 +50,12 @@ class Hardware:
             When the overrides say another number of GPUs, or the release is none.
         """
         gpu, known = deployed_on(gpu, overrides)
-        bare = cls(model, gpu, block_size, tuple(known.items()), engine, release)
+        bare = cls(model, gpu, block_size, tuple(known.items()), engine, release, tuple(rivals))
         return replace(bare, overrides=tuple(sorted({**bare.taken.deployment, **known}.items())))
+
+    def all_have(self, ability: str) -> bool:
+        """Whether the engine, and all that it is compared with, has an ability, an attribute of `Engine`."""
+        return all(getattr(engine_of(name), ability) for name in (self.engine, *self.rivals))
 
     @property
     def gpus(self) -> int:
@@ -72,7 +79,7 @@ class Hardware:
     def settings(self, max_num_seqs: int, max_num_batched_tokens: int) -> dict[str, Any]:
         """Pool, longest request and step times that the data sheets give, as far as the engine knows them."""
         settings = self.estimate(max_num_seqs, max_num_batched_tokens).settings()
-        if not engine_of(self.engine).context_time:
+        if not self.all_have("context_time"):
             del settings[CONTEXT_TIME]
         return settings
 
@@ -96,7 +103,7 @@ class Hardware:
 @cache
 def _estimated(hardware: Hardware, max_num_seqs: int, max_num_batched_tokens: int) -> Estimate:
     model, gpu = load_model(hardware.model), load_gpu(hardware.gpu)
-    linear = {} if engine_of(hardware.engine).table_time else {"step_times": "linear"}
+    linear = {} if hardware.all_have("table_time") else {"step_times": "linear"}
     return estimate(
         model,
         gpu,

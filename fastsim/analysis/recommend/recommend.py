@@ -20,6 +20,7 @@ from fastsim.analysis.recommend.why import alternatives, reliefs
 from fastsim.analysis.terms import slo_terms
 from fastsim.config import Config, Spec, check_rules, load_spec
 from fastsim.config.spec import Layer
+from fastsim.engines import caveats
 from fastsim.errors import InputError
 from fastsim.presets import gpus_of
 from fastsim.sweeps.runner import available_cores
@@ -47,6 +48,7 @@ def recommend(
     with_max_rate: bool = False,
     with_min_gpus: bool = False,
     workers: int | None = None,
+    rivals: Sequence[str] = (),
 ) -> Recommendation:
     """Find the settings that meet an SLO with the most goodput.
 
@@ -74,6 +76,8 @@ def recommend(
         Also find how many replicas a trace needs.
     workers
         Worker processes; by default as many as cores, once that pays.
+    rivals
+        Engines it is compared with (`recommend_engines`): step times have only what all of them have.
 
     Raises
     ------
@@ -95,7 +99,7 @@ def recommend(
     hardware = None
     if given is not None:
         engine = read.base.engine
-        hardware = Hardware.deployed(*given, engine.block_size, assume or {}, engine.name, vllm_version)
+        hardware = Hardware.deployed(*given, engine.block_size, assume or {}, engine.name, vllm_version, rivals)
     space, hardware_notes = _space(read, axes, hardware)
     terms = slo_terms(space.base, percentile)
     traffic = Traffic(space.base.workload)
@@ -111,6 +115,7 @@ def recommend(
         runs=runs,
         seconds=perf_counter() - started,
         notes=(
+            *caveats([space.base.engine.name]),
             *_no_load(read, hardware),
             *hardware_notes,
             *space.notes,
@@ -150,6 +155,8 @@ def _space(spec: Spec, axes: Sequence[str], hardware: Hardware | None) -> tuple[
             table = "a shipped table of measured kernels" if times.source == "shipped" else "a table from data sheets"
             whence = f"come from {table}: expect {times.expected}"
         notes = (f"step times of {hardware.name} {whence}; fastsim calibrate fits them to a run",)
+        if hardware.rivals:
+            notes = (*notes, f"step times have only what all of {', '.join(hardware.rivals)} have")
         if standing:
             said = ", ".join(f"{key.removeprefix('engine.')} {value:,}" for key, value in standing.items())
             notes = (*notes, f"current is {hardware.taken.source}: {said} (--vllm-version names another)")

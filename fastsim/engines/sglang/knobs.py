@@ -167,6 +167,11 @@ ENGINE = Engine(
         "long_prefill_token_threshold": "engine.sglang.chunked_prefill_size",
         "prefill_schedule_interval": "engine.sglang.prefill_decode_interval",
     },
+    says={
+        "policy": {"priority": ("engine.sglang.enable_priority_scheduling", True)},
+        "enable_prefix_caching": {False: ("engine.sglang.disable_radix_cache", True)},
+        "enable_chunked_prefill": {False: ("engine.sglang.chunked_prefill_size", -1)},
+    },
     rules=RULES,
     limits=limits,
     effects=(

@@ -23,7 +23,7 @@ def spec_text(settings: Mapping[str, Any], digits: Iterable[Digit], answer: Any 
             seeds = f"seeds = {len(values)}"
         elif names == [SEED]:
             seeds = f"seeds = {_toml(list(values))}"
-        elif names != list(digit.settings):
+        elif any(name not in digit.settings for name in names):
             choices.append(_choice(digit))
         elif len(names) == 1:
             axes += _columns(digit)
@@ -47,7 +47,8 @@ def _answer(answer: Any) -> list[str]:
 
 
 def _columns(digit: Digit) -> list[str]:
-    return [f"{key} = {_toml(list(values))}" for key, values in digit.settings.items()]
+    """The axes alone: what an axis over engines sets beside its own key follows from it."""
+    return [f"{axis.name} = {_toml(list(digit.settings[axis.name]))}" for axis in digit.axes]
 
 
 def _choice(digit: Digit) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fastsim.config import KEYS, Config, Spec, WorkloadConfig, load_spec, spec_from_mapping, with_values
 from fastsim.config.keys import class_keys, is_trace
 from fastsim.config.rules import START_KEYS, start_fault
+from fastsim.engines import caveats
 from fastsim.errors import InputError
 from fastsim.sweeps.grid.check import all_class_names, check_grid, idle_axes, refused_at_start
 from fastsim.sweeps.grid.columns import Columns, Encode
@@ -50,7 +51,8 @@ class Grid:
         self.spec = spec
         self.source = spec.source
         self.base: Config = spec.base
-        self._digits: tuple[Digit, ...] = read_sweep(spec, axis_options).digits(self.base)
+        swept = read_sweep(spec, axis_options)
+        self._digits: tuple[Digit, ...] = swept.digits(self.base)
         self.size: int = prod(digit.size for digit in self._digits)
         if self.size > MAX_SIZE:
             raise InputError(f"{spec.source}: the grid has {self.size} configurations, but at most 2**62 were expected")
@@ -60,7 +62,8 @@ class Grid:
         self._strides = [prod(sizes[n + 1 :]) for n in range(len(sizes))]
         self._columns = Columns(self.base, self._digits, self._strides)
         check_grid(self.base, self._digits, spec.source)
-        self.warnings: list[str] = idle_axes(self.base, self._digits, spec.source)
+        self.warnings: list[str] = [*swept.notes, *idle_axes(self.base, self._digits, spec.source)]
+        self.warnings += caveats(sorted(self.possible("engine.name")))
         refused = refused_at_start(self.base, self._digits, spec.source)
         self.some_refused = refused is not None
         if refused is not None:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.config import KEYS, Config, Spec, find_key
+from fastsim.config.across import across
 from fastsim.config.keys import is_trace
 from fastsim.config.spec import Layer, flat, parse_value, resolved_path
 from fastsim.errors import InputError
 from fastsim.model import shown, shown_name, suggestion
 from fastsim.sweeps.grid.digits import MAX_AXIS_VALUES, MAX_DIGIT, Axis, Digit, axis_values, key_digit
 
-SEED = "workload.seed"
+SEED, ENGINE = "workload.seed", "engine.name"
 PARTS = ("axes", "zip", "seeds", "choice")
 
 
@@ -24,16 +25,31 @@ class Sweep:
     zips: list[dict[str, Sequence[Any]]] = field(default_factory=list)
     seeds: tuple[object, str] | None = None
     choices: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What engines that are compared do not read of the spec; known once there are digits."""
 
     def digits(self, base: Config) -> tuple[Digit, ...]:
         """All digits, the ones that decide the workload first, seeds before all: neighbours share base draws."""
-        digits = [key_digit({key: values}) for key, values in self.axes.items()]
+        digits = [self._axis_digit(key, values, base) for key, values in self.axes.items()]
         if self.seeds is not None:
             seeds = _seeds(*self.seeds, base.workload.seed)
             digits.append(Digit((Axis(SEED, seeds),), {SEED: seeds}))
         digits += [key_digit(group) for group in self.zips]
         digits += [_choice_digit(name, options, base) for name, options in self.choices.items()]
         return tuple(sorted(digits, key=lambda digit: (not digit.decides_workload, SEED not in digit.settings)))
+
+    def _axis_digit(self, key: str, values: Sequence[Any], base: Config) -> Digit:
+        """An axis over engines says the spec in the words of each; any other sets its key alone."""
+        if key != ENGINE or len(values) < 2:
+            return key_digit({key: values})
+        found = across(base, values, self.keys())
+        self.notes = [f"{ENGINE} is an axis: {note}" for note in found.notes]
+        return Digit((Axis(key, values),), found.settings)
+
+    def keys(self) -> list[str]:
+        """Every key that is swept."""
+        choices = [key for options in self.choices.values() for settings in options.values() for key in settings]
+        return [*self.axes, *(key for group in self.zips for key in group), *choices]
 
 
 def read_sweep(spec: Spec, axis_options: Iterable[str] = ()) -> Sweep:
