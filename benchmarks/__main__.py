@@ -1,4 +1,4 @@
-"""`python -m benchmarks kernel|engines|sweep|scaling|startup|vllm|accuracy|backends [--tiny] [--full] [--readme]`."""
+"""`python -m benchmarks NAME [--tiny] [--full] [--readme]`."""
 
 from importlib import import_module
 from typing import Annotated
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "startup": "Help, warm run, first compilation.",
     "vllm": "The installed vLLM's own scheduler, where one is installed.",
     "accuracy": "Step times of the presets against published measurements.",
+    "step_tables": "The shipped tables of step times, made anew from aiconfigurator, where that is installed.",
     "backends": "Ray against local processes, where Ray is installed.",
 }
 """By the name of their file, each with a function `main`."""

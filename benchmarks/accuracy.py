@@ -2,8 +2,14 @@
 
 `measured.csv` holds rows that others published, each with its source; `usable` says which can be repeated. Every usable
 row is simulated with nothing fitted to it: the pool and the step times are the presets'.
+
+What a row leaves open follows from its source. vLLM schedules asynchronously by default since 0.14; InferenceX turned
+it on before. Where lengths are said to be constant, outputs spread by a fifth about their mean: with equal lengths all
+clients of a closed loop would prefill in one step throughout, and the measured TTFT says that they did not. Where
+prompts share a system prompt, the run cached it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +27,10 @@ from fastsim.simulation import simulate
 
 MEASURED = Path(__file__).parent / "measured.csv"
 SOURCES = ("shipped", "analytic", "linear")
+ASYNC_BY_DEFAULT = (0, 14)
+"""The version of vLLM from which on scheduling is asynchronous unless it is turned off."""
+SYSTEM_PROMPT = "system prompts of 100-150 tokens shared"
+SYSTEM_PROMPT_TOKENS = 125
 METRICS = {
     "tpot": ("tpot_mean_ms", "tpot_served_mean_ms"),
     "ttft": ("ttft_mean_ms", "ttft_served_mean_ms"),
@@ -54,19 +64,35 @@ def config_of(row: dict[str, Any], source: str) -> Config:
         "max_num_seqs": seqs,
         "max_num_batched_tokens": tokens,
         "step_times": source,
+        "async_scheduling": is_async(row),
     }
     found = estimate(load_model(row["model"]), load_gpu(row["gpu"]), **plan)
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in found.settings().items()}
     settings |= {"engine.max_num_seqs": seqs, "engine.max_num_batched_tokens": max(tokens, seqs)}
     settings |= {"workload.num_requests": row["num_requests"], "engine.enable_prefix_caching": False}
+    settings |= {"engine.name": "vllm-0.33.0-async" if is_async(row) else "vllm-0.33.0"}
     settings |= _lengths(row) | _load(row)
+    if SYSTEM_PROMPT in (row["note"] or ""):
+        settings |= {"engine.enable_prefix_caching": True, "workload.prefix.groups": 1}
+        settings |= {"workload.prefix.tokens": SYSTEM_PROMPT_TOKENS}
     return spec_from_mapping(settings).base
+
+
+def is_async(row: dict[str, Any]) -> bool:
+    """Whether the measured vLLM scheduled asynchronously; a version that is not said is taken for one of today."""
+    if "InferenceX" in row["source"] or "async" in (row["note"] or ""):
+        return True
+    version = re.match(r"(\d+)\.(\d+)", str(row["engine_version"] or ""))
+    return version is None or (int(version[1]), int(version[2])) >= ASYNC_BY_DEFAULT
 
 
 def _lengths(row: dict[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name, mean in (("prompt", row["isl"]), ("output", row["osl"])):
         key = f"workload.{name}"
+        if row["length_kind"] == "constant" and row["load_kind"] == "closed" and name == "output":
+            settings |= {f"{key}.dist": "uniform", f"{key}.min": round(0.8 * mean), f"{key}.max": round(1.2 * mean)}
+            continue
         if row["length_kind"].startswith("uniform"):
             settings |= {f"{key}.dist": "uniform", f"{key}.min": round(0.8 * mean), f"{key}.max": mean}
         elif row["length_kind"] == "sharegpt":  # its spread is about its mean

@@ -73,7 +73,7 @@ def check_regular(path: Path, what: str) -> None:
         raise InputError(f"{path}: not a regular file, but {what} was expected")
 
 
-EXTRAS = {"scipy": "calibrate", "altair": "plot", "vl_convert": "plot", "ray": "ray"}
+EXTRAS = {"scipy": "calibrate", "altair": "plot", "vl_convert": "plot", "ray": "ray", "aiconfigurator_core": "tables"}
 """Modules that only some work needs, and the extra that brings each."""
 
 

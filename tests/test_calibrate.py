@@ -11,6 +11,7 @@ import pytest
 from fastsim.analysis.calibrate.calibrate import Calibration, MeasuredRun, calibrate, read_run
 from fastsim.analysis.calibrate.report import chart, requests_table, toml_text, write_toml
 from fastsim.config import Config, EngineConfig, LatencyConfig, load_config
+from fastsim.presets import estimate, load_gpu, load_model
 from fastsim.simulation import simulate
 from fastsim.workload import Workload
 
@@ -225,8 +226,33 @@ def real() -> Calibration:
 def test_the_real_run_is_repeated(real: Calibration) -> None:
     assert max(errors(real.train)) < 2.0
     assert max(errors(real.train, "p99_error_pct")) < 5.0
-    assert "roofline of meta-llama/Llama-3.1-8B on NVIDIA GeForce RTX 4090" in real.prior.source
+    assert "table from data sheets of meta-llama/Llama-3.1-8B on NVIDIA GeForce RTX 4090" in real.prior.source
     assert any("asynchronously" in note for note in real.notes)
+    assert any("four linear coefficients by" in note for note in real.notes)
+    assert "table_scale" in real.coefficients
+    assert real.config.latency.table_us is not None
+
+
+def test_a_run_made_by_a_table_gives_its_factor_back() -> None:
+    """The truth: 1.2 times the shipped table, a host that takes 2 ms, twice the time of a step with prefill."""
+    given = {"model": "llama-3.1-8b", "gpu": "h100"}
+    table = estimate(load_model("llama-3.1-8b"), load_gpu("h100")).latency()
+    truth = {"table_scale": 1.2, "b0_us": 2000.0, "b5_us_per_prefill_step": 2 * table["b5_us_per_prefill_step"]}
+    config = Config(engine=CONFIG.engine, latency=LatencyConfig(**{**table, **truth, "frontend_us": 0.0}))
+    workload = mixed_workload()
+    log = simulate(config, workload).requests
+    times = log.first_token_us - log.arrival_us, log.last_token_us - log.arrival_us
+    run = replace(run_of(workload), ttft_us=times[0].astype(float), e2e_us=times[1].astype(float), provenance=given)
+    found = calibrate(run, bootstrap=0)
+    assert found.prior.source == "the shipped table of llama-3.1-8b on h100"
+    assert found.coefficients["table_scale"] == pytest.approx(1.2, rel=0.15)
+    decode_us = table["table_us"][3]  # the host and the factor trade places, what a step takes is told
+    fitted_us = found.coefficients["b0_us"] + found.coefficients["table_scale"] * decode_us
+    assert fitted_us == pytest.approx(2000 + 1.2 * decode_us, rel=0.03)
+    assert max(errors(found.train)) < 1.0
+    linear = calibrate(run, bootstrap=0, form="linear")
+    assert "b1_us_per_prefill_token" in linear.coefficients
+    bad_input(lambda: calibrate(replace(run, provenance={}), form="table"), "no table of step times is known")
 
 
 @pytest.mark.parametrize("preset", [True, False])
@@ -269,7 +295,7 @@ def test_what_the_command_prints(
     arguments = [str(REAL), "--train-fraction", "0.5", "--bootstrap", "4"]
     app(args=[*arguments, "--json", "--out", str(tmp_path / "l.toml")], standalone_mode=False)
     document = json.loads(capsys.readouterr().out)
-    assert set(TRUTH) <= set(document["coefficients"])
+    assert set(document["coefficients"]) == {"table_scale", "b0_us", "b5_us_per_prefill_step"}
     for part in ("train", "test"):
         assert set(document[part]) == {"ttft", "tpot", "e2e"}
         assert set(document[part]["e2e"]) == {"mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct"}

@@ -57,6 +57,7 @@ OTHERWISE: dict[str, Any] = {
     "non_torch_bytes": 5e9,
     "typical_batch": 1,
     "step_times": "linear",
+    "async_scheduling": "false",
 }
 
 
@@ -131,7 +132,8 @@ def test_a_run_with_a_preset_takes_its_time() -> None:
     times = coefficients("llama-3.1-70b@4xh100")
     table_us = float(np.interp(100, times["table_tokens"], times["table_us"]))
     pairs_us = times["b4_us_per_prefill_pair"] * 100 * 100 / 2
-    expected = int(times["b0_us"] + table_us + times["b5_us_per_prefill_step"] + pairs_us)
+    tokens_us = 100 * times["b1_us_per_prefill_token"]
+    expected = int(times["b0_us"] + table_us + times["b5_us_per_prefill_step"] + tokens_us + pairs_us)
     assert simulate(config, alone).requests.finish_us.tolist() == [expected]
 
 

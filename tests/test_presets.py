@@ -90,11 +90,41 @@ def test_step_times_say_where_they_come_from() -> None:
         estimate(load_model("gemma-3-27b"), h100, step_times="shipped")
 
 
-def test_shipped_tables_never_fall() -> None:
-    tables = json.loads((Path(presets.__file__).parent / "tables.json").read_text())
-    for name, (tokens_us, *_) in tables["tables"].items():
+TABLES = Path(presets.__file__).parent / "tables.json"
+
+
+def test_shipped_tables_are_small_and_never_fall() -> None:
+    tables = json.loads(TABLES.read_text())
+    assert TABLES.stat().st_size < 150_000
+    assert len(tables["tables"]) > 400
+    for name, row in tables["tables"].items():
+        known = dict(zip(tables["columns"], row, strict=True))
+        tokens_us = known.pop("tokens_us")
         assert len(tokens_us) == len(tables["knots"]), name
+        assert tokens_us[0] > 0, name
         assert all(a <= b for a, b in itertools.pairwise(tokens_us)), name
+        assert all(value >= 0 for value in known.values()), name
+
+
+def test_the_notice_names_where_tables_come_from() -> None:
+    notice = (Path(presets.__file__).parents[2] / "NOTICE").read_text()
+    tables = json.loads(TABLES.read_text())
+    assert tables["tool"] in notice
+    assert "Apache License 2.0" in notice
+    assert tables["licence"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize("source", ["shipped", "analytic"])
+def test_a_host_that_does_not_schedule_ahead_is_waited_for(source: str) -> None:
+    model, gpu = load_model("llama-3.1-8b"), load_gpu("h100")
+    for gpus, step_us in ((1, 200.0), (2, 900.0)):
+        ahead = estimate(model, gpu, tensor_parallel=gpus, step_times=source)
+        waits = estimate(model, gpu, tensor_parallel=gpus, step_times=source, async_scheduling=False)
+        here, there = ahead.latency(), waits.latency()
+        assert there["b0_us"] - here["b0_us"] == pytest.approx(step_us)
+        assert there["b2_us_per_decode_token"] - here["b2_us_per_decode_token"] == pytest.approx(25.0)
+        assert any("async_scheduling = false" in note for note in waits.assumptions)
+        assert here["table_us"] == there["table_us"]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

@@ -137,7 +137,7 @@ def step_times_text(found: Estimate) -> str:
         return (
             f"linear step times from data sheets, {found.b0_us / 1000:.2f} ms a step, "
             f"{found.b1_us_per_prefill_token:.4g} us a prefill token, {found.b2_us_per_decode_token:.4g} us a decode "
-            f"token, {found.b3_us_per_context_token:.3g} us a context token; TPOT is 22 % off in the median"
+            f"token, {found.b3_us_per_context_token:.3g} us a context token; TPOT is 26 % off in the median"
         )
     table = dict(zip(times.values["table_tokens"], times.values["table_us"], strict=True))
     shown = ", ".join(f"{table[tokens] / 1000:.2f} ms at {tokens:,}" for tokens in (1, 64, 2048) if tokens in table)
@@ -155,6 +155,11 @@ def _assumed(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or name not in kinds:
             raise InputError(f"--assume {text}, but NAME=VALUE was expected, with one of {', '.join(kinds)}")
         value = parse_value(raw)
+        if kinds[name] is bool:
+            if not isinstance(value, bool):
+                raise InputError(f"--assume {text}, but true or false was expected")
+            found[name] = value
+            continue
         whole = kinds[name] is int
         is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         is_text = kinds[name] is not int and kinds[name] is not float and "str" in str(kinds[name])

@@ -97,7 +97,8 @@ class Server(NamedTuple):
     flags, switches
         Flag of a key, with its value behind; flags of a key that is on and of one that is off (empty: none).
     deployment
-        Flags of `tensor_parallel`, `gpu_memory_utilization`, and of a KV cache in fp8 (`fp8`, with its value).
+        Flags of `tensor_parallel`, `gpu_memory_utilization`, of a KV cache in fp8 (`fp8`, with its value), and of a
+        host that the GPU waits for (`sync`).
     of_gpu
         `of_gpu(release or None for the newest known, name of a GPU, its bytes, GPUs)`: what it takes.
     of_pool

@@ -11,7 +11,7 @@ from typing import Any
 from fastsim.errors import InputError
 from fastsim.presets.gpu import Gpu
 from fastsim.presets.model import DTYPE_BYTES, Model
-from fastsim.presets.step_times import Efficiency, StepTimes, analytic, shipped
+from fastsim.presets.step_times import Efficiency, StepTimes, analytic, host, shipped
 
 LOGIT_BYTES = 32
 """Memory that vLLM's sampler takes a logit when it measures its peak: float32 copies, sort keys and indices.
@@ -58,6 +58,9 @@ class Deployment:
     step_times
         Where step times come from: `shipped` (a table of measured kernels), `analytic` (a table from data sheets),
         `linear` (four coefficients, exact at one typical batch), `auto` (shipped where there is one, else analytic).
+    async_scheduling
+        Whether the host schedules the next step while the GPU computes: vLLM's default since 0.14. Without it every
+        step waits for the host; linear step times do not know it.
     """
 
     tensor_parallel: int = 1
@@ -76,6 +79,7 @@ class Deployment:
     non_torch_bytes: float = 0.15 * 2**30
     typical_batch: int = 32
     step_times: str = "auto"
+    async_scheduling: bool = True
 
 
 @dataclass(frozen=True)
@@ -195,14 +199,16 @@ def _step_times(model: Model, gpu: Gpu, plan: Deployment, kv_per_token: float) -
         return None
     given = {item.name: getattr(plan, item.name) for item in fields(Efficiency) if item.name in assumed}
     found = None
+    waits = host(plan.async_scheduling, plan.tensor_parallel)
     if plan.step_times == "shipped" or (plan.step_times == "auto" and not given):
-        found = shipped(model, gpu, plan.tensor_parallel, plan.kv_dtype)
+        found = shipped(model, gpu, plan.tensor_parallel, plan.kv_dtype, waits)
     if found is None and plan.step_times == "shipped":
         raise InputError(
             f"{model.name} ({model.weight_dtype}) on {plan.tensor_parallel} x {gpu.name}: no table of step times is "
             'shipped, but step_times "auto", "analytic" or "linear" was expected'
         )
-    return found or analytic(model, gpu, plan.tensor_parallel, kv_per_token, Efficiency(**given))
+    kv = plan.kv_dtype
+    return found or analytic(model, gpu, plan.tensor_parallel, kv_per_token, kv, Efficiency(**given), waits)
 
 
 def _known(overrides: Mapping[str, Any]) -> Mapping[str, Any]:

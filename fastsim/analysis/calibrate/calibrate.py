@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsim.analysis.calibrate.fit import Loss, Simulator, Times, best_of_several
-from fastsim.analysis.calibrate.prior import BLOCKS, Prior, preset_of, prior_of
+from fastsim.analysis.calibrate.prior import BLOCKS, Prior, has_table, preset_of, prior_of
 from fastsim.analysis.calibrate.run import MeasuredRun, read_run
 from fastsim.analysis.calibrate.uncertainty import uncertainty
 from fastsim.config import Config, check_rules
@@ -29,6 +29,9 @@ ErrorTable = dict[str, dict[str, float]]
 
 BLOCKS_SPREAD = 4.0
 """A fitted pool lies within this factor of its first estimate."""
+LINEAR_BETTER = 0.8
+"""Four coefficients are taken instead of a table with three terms where their loss is below this share of its own."""
+Form = Literal["auto", "table", "linear"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ def calibrate(
     fit_frontend: bool | None = None,
     bootstrap: int = 40,
     seed: int = 0,
+    form: Form = "auto",
 ) -> Calibration:
     """Fit the latency coefficients to a measured run.
 
@@ -139,6 +143,9 @@ def calibrate(
         Number of coefficients drawn for the intervals of predictions; 0: no intervals.
     seed
         Of the samples.
+    form
+        Step times: `table` fits a factor of the table that is known for model and GPU, the host's time and that of a
+        step with prefill; `linear` fits four coefficients; `auto` tries both where a table is known.
 
     Raises
     ------
@@ -150,8 +157,89 @@ def calibrate(
     blocks = run.config.engine.num_gpu_blocks is None if fit_blocks is None else fit_blocks
     frontend = not run.engine_clock if fit_frontend is None else fit_frontend
     train = _train_mask(run, train_fraction)
+    task = _Task(run, train, model, gpu, blocks, frontend, seed)
+    tabled = form != "linear" and has_table(run.provenance, run.config, model, gpu)
+    if form == "table" and not tabled:
+        raise InputError(f"{run.source}: no table of step times is known for what ran, but --model and --gpu with one")
+    started = perf_counter()
+    fits = [_fitted(task, table=table) for table in (True, False) if (tabled if table else form != "table")]
+    best = fits[0] if len(fits) == 1 or fits[1].misfit >= LINEAR_BETTER * fits[0].misfit else fits[1]
+    parameters = np.exp(best.logs)
+    run, prior = best.run, best.prior
+    simulated = best.simulate(parameters)
+    doubts = uncertainty(
+        run,
+        best.simulate,
+        best.loss.measured,
+        train,
+        prior,
+        best.loss.misfit,
+        best.logs,
+        bootstrap,
+        seed,
+        pools=best.pools,
+    )
+    coefficients = {name: _rounded(name, value) for name, value in zip(prior.names, parameters.tolist(), strict=True)}
+    return Calibration(
+        coefficients=coefficients,
+        intervals=doubts.intervals,
+        told=doubts.told,
+        least_blocks=best.least_blocks,
+        train=error_table(simulated, best.loss.measured, train),
+        test=error_table(simulated, best.loss.measured, ~train) if not train.all() else None,
+        config=with_values(run.config, _keys(coefficients) | ({} if best.pools else {"engine.num_gpu_blocks": None})),
+        run=run,
+        measured=best.loss.measured,
+        simulated=simulated,
+        num_train=int(np.count_nonzero(train)),
+        predictions=doubts.predictions,
+        warnings=(*best.pool_note, *doubts.warnings),
+        notes=(*run.notes, *_notes(run, prior, frontend), *_forms(fits, best)),
+        prior=prior,
+        simulations=sum(each.simulate.count for each in fits) + doubts.simulations,
+        seconds=perf_counter() - started,
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What both forms of step times are fitted to."""
+
+    run: MeasuredRun
+    train: npt.NDArray[np.bool_]
+    model: str | None
+    gpu: str | None
+    blocks: bool
+    frontend: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """One form of step times with the log parameters that repeat a run best."""
+
+    run: MeasuredRun
+    prior: Prior
+    simulate: Simulator
+    loss: Loss
+    logs: Floats
+    misfit: float
+    """The loss without the prior's pull."""
+    least_blocks: int | None
+    pools: bool
+    pool_note: tuple[str, ...]
+
+
+def _fitted(task: _Task, *, table: bool) -> _Fit:
+    """Fit a table with its terms, or four coefficients."""
+    run, train = task.run, task.train
     known = replace(run, ttft_us=np.where(train, run.ttft_us, np.nan), e2e_us=np.where(train, run.e2e_us, np.nan))
-    prior = prior_of(known, model, gpu, frontend=frontend, blocks=blocks)
+
+    def prior_with(blocks: bool) -> Prior:
+        return prior_of(known, task.model, task.gpu, frontend=task.frontend, blocks=blocks, table=table)
+
+    prior = prior_with(task.blocks)
+    run = replace(run, config=with_values(run.config, prior.fixed))
     if run.config.engine.num_gpu_blocks is None:
         start = round(prior.centre[prior.names.index(BLOCKS)])
         run = replace(run, config=with_values(run.config, {"engine.num_gpu_blocks": max(start, 2)}))
@@ -159,46 +247,36 @@ def calibrate(
     _check_servable(run)
 
     assert run.config.engine.num_gpu_blocks is not None
-    most = round(run.config.engine.num_gpu_blocks * BLOCKS_SPREAD) if blocks else None
+    most = round(run.config.engine.num_gpu_blocks * BLOCKS_SPREAD) if task.blocks else None
     simulate = Simulator(run, prior.names, most)
-    started = perf_counter()
     measured = Times.of(run.ttft_us, run.e2e_us, run.workload)
     loss = Loss(simulate, measured, train, prior)
-    logs, _ = best_of_several(loss, prior, seed)
-    least_blocks, pool_note, pools = None, [], True
-    if blocks and (peak := _never_filled(simulate, loss, logs)) is not None:
-        least_blocks, known_blocks = peak, _data_sheet_blocks(known, model, gpu)
+    logs, _ = best_of_several(loss, prior, task.seed)
+    least_blocks, pools = None, True
+    note: tuple[str, ...] = ()
+    if task.blocks and (peak := _never_filled(simulate, loss, logs)) is not None:
+        least_blocks, known_blocks = peak, _data_sheet_blocks(known, task.model, task.gpu)
         pools = known_blocks is not None and known_blocks >= peak
-        pool_note = [_pool_sentence(peak, known_blocks if pools else None)]
+        note = (_pool_sentence(peak, known_blocks if pools else None),)
         pool = known_blocks if known_blocks is not None and pools else most or 2
         run = replace(run, config=with_values(run.config, {"engine.num_gpu_blocks": pool}))
-        prior = prior_of(known, model, gpu, frontend=frontend)
+        prior = prior_with(blocks=False)
         simulate = Simulator(run, prior.names)
         loss = Loss(simulate, measured, train, prior)
-        logs, _ = best_of_several(loss, prior, seed)
-    parameters = np.exp(logs)
-    simulated = simulate(parameters)
-    doubts = uncertainty(run, simulate, measured, train, prior, loss.misfit, logs, bootstrap, seed, pools=pools)
-    coefficients = {name: _rounded(name, value) for name, value in zip(prior.names, parameters.tolist(), strict=True)}
-    return Calibration(
-        coefficients=coefficients,
-        intervals=doubts.intervals,
-        told=doubts.told,
-        least_blocks=least_blocks,
-        train=error_table(simulated, measured, train),
-        test=error_table(simulated, measured, ~train) if not train.all() else None,
-        config=with_values(run.config, _keys(coefficients) | ({} if pools else {"engine.num_gpu_blocks": None})),
-        run=run,
-        measured=measured,
-        simulated=simulated,
-        num_train=int(np.count_nonzero(train)),
-        predictions=doubts.predictions,
-        warnings=(*pool_note, *doubts.warnings),
-        notes=(*run.notes, *_notes(run, prior, frontend)),
-        prior=prior,
-        simulations=simulate.count + doubts.simulations,
-        seconds=perf_counter() - started,
-    )
+        logs, _ = best_of_several(loss, prior, task.seed)
+    return _Fit(run, prior, simulate, loss, logs, loss.data(logs), least_blocks, pools, note)
+
+
+def _forms(fits: Sequence[_Fit], best: _Fit) -> list[str]:
+    """Which form of step times was taken, where two were tried."""
+    if len(fits) == 1:
+        return []
+    table, linear = (f"{100 * np.sqrt(each.misfit):.2f} %" for each in fits)
+    taken = "the table is" if best is fits[0] else "the four coefficients are"
+    return [
+        f"step times: a factor of the table, the host's time and that of a step with prefill miss the run by {table}, "
+        f"four linear coefficients by {linear}: {taken} taken"
+    ]
 
 
 def _never_filled(simulate: Simulator, loss: Loss, logs: Floats) -> int | None:

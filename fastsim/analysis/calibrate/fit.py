@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.analysis.calibrate.prior import BLOCKS, COEFFICIENTS, FRONTEND, Prior
+from fastsim.analysis.calibrate.prior import BLOCKS, FRONTEND, SCALE, Prior
 from fastsim.analysis.calibrate.run import MeasuredRun
 from fastsim.errors import need
 from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
@@ -36,6 +36,8 @@ DIFFERENCE = 0.003
 """Relative to the logarithms, which are near 5 to 10: steps of a few percent."""
 EVALUATIONS = 150
 REFINEMENTS = 150
+SCALED = ("table_us", "table_us_per_token")
+"""Fields of a record that a factor of the table scales."""
 FARTHEST = 1e6
 """A residual of a request that never finishes, in means."""
 
@@ -86,6 +88,7 @@ class Simulator:
         self.running_mean = 0.0
         self.kv_peak_blocks = 0
         self._records = record_of(run.config)
+        self._table = {name: self._records.params[name].copy() for name in SCALED}
         largest = record_of(run.config)
         if most_blocks is not None:
             largest.engine["num_gpu_blocks"] = most_blocks
@@ -97,12 +100,15 @@ class Simulator:
         engine = self._records.engine
         frontend_us = 0.0
         for name, value in zip(self.names, parameters.tolist(), strict=True):
-            if name in COEFFICIENTS:
-                engine[name] = max(value, 1.0) if name == "b0_us" else value
-            elif name == FRONTEND:
+            if name == FRONTEND:
                 frontend_us = value
-            elif name == BLOCKS and num_gpu_blocks is None:
-                num_gpu_blocks = round(value)
+            elif name == BLOCKS:
+                num_gpu_blocks = round(value) if num_gpu_blocks is None else num_gpu_blocks
+            elif name == SCALE:
+                for field, unscaled in self._table.items():
+                    self._records.params[field] = unscaled * value
+            else:
+                engine[name] = max(value, 1.0) if name == "b0_us" else value
         if num_gpu_blocks is not None:
             engine["num_gpu_blocks"] = min(max(num_gpu_blocks, 2), self._most_blocks)
         self.count += 1
@@ -127,6 +133,7 @@ class Loss:
     ) -> None:
         self._simulate = simulate
         self._prior = prior
+        self.measured = measured
         self.independent = max(int(np.count_nonzero(train)), 1) / CORRELATED_REQUESTS
         self.misfit = misfit
         self._parts = {}

@@ -1,6 +1,6 @@
 """A calibration for people and for the next run: text, TOML, chart."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ def toml_text(calibration: Calibration) -> str:
         *(f"# note: {printable(note)}" for note in calibration.notes),
         *(f"# warning: {printable(warning)}" for warning in calibration.warnings),
         "",
-        *_settings(calibration.config, calibration.coefficients, calibration.intervals),
+        *_settings(calibration.config, calibration.coefficients, calibration.intervals, calibration.prior.fixed),
     ]
     return "\n".join(lines) + "\n"
 
@@ -55,15 +55,18 @@ def aggregate_text(calibration: AggregateCalibration) -> str:
         *(f"# note: {printable(note)}" for note in calibration.notes),
         *(f"# warning: {printable(warning)}" for warning in calibration.warnings),
         "",
-        *_settings(calibration.config, calibration.coefficients, calibration.intervals),
+        *_settings(calibration.config, calibration.coefficients, calibration.intervals, calibration.prior.fixed),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _settings(
-    config: Config, coefficients: dict[str, float], intervals: dict[str, tuple[float, float]]
+    config: Config,
+    coefficients: dict[str, float],
+    intervals: dict[str, tuple[float, float]],
+    fixed: Mapping[str, Any],
 ) -> Iterator[str]:
-    """The lines of a spec: the engine's settings and the fitted coefficients."""
+    """The lines of a spec: the engine's settings, the fitted coefficients, and the table that they stand beside."""
     yield "[engine]"
     for name in ENGINE_KEYS:
         if (value := getattr(config.engine, name)) is not None:
@@ -74,6 +77,8 @@ def _settings(
             continue
         low, high = intervals.get(name, (None, None))
         yield f"{name} = {number!r}" + (f"  # 90 % interval {low:.6g} to {high:.6g}" if low is not None else "")
+    for key, value in fixed.items():
+        yield f"{key.removeprefix('latency.')} = {list(value) if isinstance(value, tuple) else shown(value)}"
 
 
 def _error_lines(calibration: Calibration) -> list[str]:

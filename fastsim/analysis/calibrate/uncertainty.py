@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.analysis.calibrate.fit import Loss, Mask, Simulator, Times
-from fastsim.analysis.calibrate.prior import BLOCKS, COEFFICIENTS, Prior
+from fastsim.analysis.calibrate.prior import BLOCKS, COEFFICIENTS, SCALE, Prior
 from fastsim.analysis.calibrate.run import MeasuredRun
 
 Floats = npt.NDArray[np.float64]
@@ -224,22 +224,28 @@ def _mean_noise(
 
 def _shares(run: MeasuredRun, simulate: Simulator, prior: Prior, logs: Floats) -> dict[str, float]:
     """Share of a decode step's time, at the run's mean batch, that each coefficient makes."""
-    terms = dict(zip(_STEP_TERMS, _step_terms(run, simulate, prior, logs[None, :])[0].tolist(), strict=True))
-    total = sum(terms.values())
-    return {name: value / total for name, value in terms.items()}
+    terms, rest_us = _step_terms(run, simulate, prior, logs[None, :])
+    total = sum(float(us[0]) for us in terms.values()) + rest_us
+    return {name: float(us[0]) / total for name, us in terms.items()}
 
 
-_STEP_TERMS = (COEFFICIENTS[0], COEFFICIENTS[2], COEFFICIENTS[3])
+def _step_terms(run: MeasuredRun, simulate: Simulator, prior: Prior, sample: Floats) -> tuple[dict[str, Floats], float]:
+    """What a decode step's time is made of at the run's mean batch and context, us.
 
-
-def _step_terms(run: MeasuredRun, simulate: Simulator, prior: Prior, sample: Floats) -> Floats:
-    """Terms of a decode step's time at the run's mean batch and context, microseconds, shape (len(sample), 3)."""
+    Fitted terms, each of shape (len(sample),), and the sum of those that stand.
+    """
     simulate(np.exp(sample[0]))
     batch = max(simulate.running_mean, 1.0)
     workload = run.workload
     context = batch * (workload.mean_prompt_tokens + workload.mean_output_tokens / 2)
-    values = [np.exp(sample[:, prior.names.index(name)]) for name in _STEP_TERMS]
-    return np.stack([values[0], values[1] * batch, values[2] * context], axis=1)
+    table = prior.fixed.get("latency.table_tokens"), prior.fixed.get("latency.table_us")
+    sizes = {COEFFICIENTS[0]: 1.0, COEFFICIENTS[2]: batch, COEFFICIENTS[3]: context}
+    if None not in table:
+        sizes[SCALE] = float(np.interp(batch, *table))  # type: ignore[arg-type]
+    terms = {
+        name: np.exp(sample[:, prior.names.index(name)]) * size for name, size in sizes.items() if name in prior.names
+    }
+    return terms, sum(float(prior.fixed.get(f"latency.{name}", 0.0)) * size for name, size in sizes.items())
 
 
 def _untold(prior: Prior, told: tuple[str, ...], shares: dict[str, float]) -> Iterator[str]:
@@ -260,8 +266,9 @@ def _tied(run: MeasuredRun, simulate: Simulator, prior: Prior, covariance: Float
                 continue
             other = prior.names[two]
             text = f"{other} and {name} cannot be told apart by this run (correlation {together[one, two]:.2f})"
-            if together[one, two] < 0 and {name, other} <= set(_STEP_TERMS):
-                steps = _step_terms(run, simulate, prior, sample).sum(axis=1) / 1e3
+            terms, rest_us = _step_terms(run, simulate, prior, sample)
+            if together[one, two] < 0 and {name, other} <= set(terms):
+                steps = (np.sum(list(terms.values()), axis=0) + rest_us) / 1e3
                 low, high = np.percentile(steps, [5, 95])
                 text += f"; their sum at this load can: a decode step takes {low:.4g} to {high:.4g} ms"
             yield text

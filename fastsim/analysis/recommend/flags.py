@@ -37,4 +37,6 @@ def deployment_flags(deployment: Mapping[str, Any], engine: str) -> list[str]:
         flags += [names["gpu_memory_utilization"], f"{deployment['gpu_memory_utilization']:g}"]
     if deployment.get("kv_dtype") == "fp8":
         flags += names["fp8"].split()
+    if not deployment.get("async_scheduling", True):
+        flags += names["sync"].split()
     return flags

@@ -84,6 +84,7 @@ SERVER = Server(
         "tensor_parallel": "--tp-size",
         "gpu_memory_utilization": "--mem-fraction-static",
         "fp8": "--kv-cache-dtype fp8_e4m3",
+        "sync": "--disable-overlap-schedule",
     },
     of_gpu=of_gpu,
     of_pool=of_pool,

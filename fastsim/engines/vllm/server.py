@@ -32,6 +32,7 @@ SERVER = Server(
         "tensor_parallel": "--tensor-parallel-size",
         "gpu_memory_utilization": "--gpu-memory-utilization",
         "fp8": "--kv-cache-dtype fp8",
+        "sync": "--no-async-scheduling",
     },
     of_gpu=of_gpu,
     of_release=version_settings,
