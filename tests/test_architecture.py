@@ -100,6 +100,7 @@ def test_an_engine_imports_no_other_engine(path: Path) -> None:
 
 
 NAMED = {
+    "config/across.py": "vLLM's knobs are the common language: which of them another engine reads",
     "config/engine.py": "vLLM's knobs are the common language: they stand in `engine.*` itself",
     "config/rules.py": "vLLM's knobs, which other engines refuse",
     "config/workload_parts.py": "a format of traces",
