@@ -7,7 +7,7 @@ from typing import Any
 from fastsim.engines.outputs import RequestLog, Status, Stop
 from fastsim.engines.vllm.golden import recorded_layout
 from fastsim.engines.vllm.groups.layout import GroupRecords, Layout, group_records
-from fastsim.engines.vllm.groups.rows import Run, run_recorded
+from fastsim.engines.vllm.groups.rows import GroupRun, run_recorded
 from fastsim.engines.vllm.state import NONE
 from tests.reference.requests import Request
 from tests.reference.vllm import Outcome, simulate
@@ -45,7 +45,7 @@ def group_records_of(case: Case) -> tuple[GroupRecords, Any]:
     return group_records(plain.engine, [layout_of(case)]), plain.params
 
 
-def kernel_facts(run: Run, case: Case) -> Facts:
+def kernel_facts(run: GroupRun, case: Case) -> Facts:
     """What the kernel left in memory."""
     memory = run.memory
     columns = {name: getattr(memory.log, name).tolist() for name in RequestLog._fields}
@@ -77,7 +77,7 @@ def kernel_facts(run: Run, case: Case) -> Facts:
     return Facts(steps, rows, totals, memory.gaps.histogram, free_order(run, case))
 
 
-def free_order(run: Run, case: Case) -> list[Any]:
+def free_order(run: GroupRun, case: Case) -> list[Any]:
     """The content of the free list from head to tail, as the oracle names it."""
     memory, scalars = run.memory, run.memory.scalars[0]
     if not case["enable_prefix_caching"]:
@@ -95,7 +95,7 @@ def free_order(run: Run, case: Case) -> list[Any]:
     return order
 
 
-def _contents(run: Run, case: Case) -> dict[int, Any]:
+def _contents(run: GroupRun, case: Case) -> dict[int, Any]:
     layout = layout_of(case)
     num_groups = len(layout.groups)
     pool, names = run.memory.pool, {}

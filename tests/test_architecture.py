@@ -140,6 +140,23 @@ def test_exceptions_are_needed(here: str) -> None:
     assert any(list(engines_named(path)) for path in paths)
 
 
+OF_AN_ENGINE = {"Blocks", "Lists", "Memory", "Policy", "Queues", "Record", "Requests", "State"}
+"""Parts of a kernel's state: the same of every engine, and of vLLM's kernels for cache groups, which are its second."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    homes: dict[str, list[Path]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(path.parent)
+    twice = {name: found for name, found in homes.items() if len(found) > 1}
+    assert set(twice) == OF_AN_ENGINE
+    for name, found in twice.items():
+        assert len(set(found)) == len(found), name
+        assert all(folder.parent == PACKAGE / "engines" or folder.name == "groups" for folder in found), name
+
+
 def test_the_rule_can_fail(tmp_path: Path) -> None:
     assert [name for _, name in imported(PACKAGE / "config" / "rules.py") if name.startswith("fastsim")]
     assert ORDER.index("config") < ORDER.index("grid")

@@ -11,7 +11,7 @@ from fastsim.analysis.calibrate.aggregate_run import read_levels
 from fastsim.analysis.measured.engine_log import pool_blocks
 from fastsim.analysis.measured.prometheus import quantile
 from fastsim.analysis.measured.read import is_summary, read_results
-from fastsim.analysis.measured.result import THROUGHPUT, Result
+from fastsim.analysis.measured.result import THROUGHPUT, MeasuredLoad
 from fastsim.cli import main
 from fastsim.workload import load_trace
 
@@ -20,7 +20,7 @@ from .sentences import bad_input
 DATA = Path(__file__).parent / "data" / "measured"
 
 
-def only(name: str) -> Result:
+def only(name: str) -> MeasuredLoad:
     (result,) = read_results([DATA / name])
     return result
 

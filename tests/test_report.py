@@ -16,7 +16,7 @@ from fastsim.analysis.report.page import page, provenance
 from fastsim.analysis.report.phase import MOST_NUMBERS, importance, phase_map, place
 from fastsim.analysis.report.picture import picture
 from fastsim.analysis.report.question import Question
-from fastsim.analysis.report.rows import OUTCOMES, Axis, read_sweep
+from fastsim.analysis.report.rows import OUTCOMES, ReportAxis, read_sweep
 from fastsim.analysis.report.spread import spread
 from fastsim.analysis.report.theme import DARK, LIGHT
 from fastsim.analysis.report.tradeoff import trade_offs
@@ -245,7 +245,7 @@ def test_the_axis_that_decides_comes_first_and_one_that_does_nothing_last(tmp_pa
 
 
 def test_many_numbers_are_put_in_ranges_that_cover_all():
-    axis = Axis("engine.num_gpu_blocks", pl.Series("engine.num_gpu_blocks", range(100, 200)))
+    axis = ReportAxis("engine.num_gpu_blocks", pl.Series("engine.num_gpu_blocks", range(100, 200)))
     found = place(axis)
     assert len(found.labels) == MOST_NUMBERS
     assert found.labels[0].startswith("100 to")

@@ -75,7 +75,7 @@ class _BorrowedModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, borrowed, ir.PointerType(struct))
 
 
-class Column(types.Type):  # type: ignore[misc]
+class BorrowedColumn(types.Type):  # type: ignore[misc]
     """A 1-D array read from a Borrowed: data pointer and length.
 
     Indices are not negative (no `a[-1]`), so no wrap-around is compiled into every access (a third of the kernel's
@@ -88,9 +88,9 @@ class Column(types.Type):  # type: ignore[misc]
         super().__init__(name=f"Column({dtype}, {tag})")
 
 
-@register_model(Column)
+@register_model(BorrowedColumn)
 class _ColumnModel(models.StructModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, column: Column) -> None:
+    def __init__(self, manager: Any, column: BorrowedColumn) -> None:
         super().__init__(manager, column, [("data", types.CPointer(column.dtype)), ("length", types.intp)])
 
 
@@ -98,7 +98,7 @@ def _type_of_field(borrowed: Borrowed, name: str) -> Any:
     field_type = borrowed.field_type(name)
     simple = isinstance(field_type, types.Array) and field_type.ndim == 1 and field_type.layout == "C"
     if simple and isinstance(field_type.dtype, types.Number):
-        return Column(field_type.dtype, f"{borrowed.tuple_type.instance_class.__name__}.{name}")
+        return BorrowedColumn(field_type.dtype, f"{borrowed.tuple_type.instance_class.__name__}.{name}")
     return field_type
 
 
@@ -123,7 +123,7 @@ def _load_field(context: Any, builder: Any, borrowed: Borrowed, pointer: Any, na
         return load()
     members = context.data_model_manager[field_type]._fields
     column_type = _type_of_field(borrowed, name)
-    if isinstance(column_type, Column):
+    if isinstance(column_type, BorrowedColumn):
         column = cgutils.create_struct_proxy(column_type)(context, builder)
         column.data = load(members.index("data"))
         column.length = load(members.index("shape"), 0)
@@ -139,7 +139,7 @@ def _load_field(context: Any, builder: Any, borrowed: Borrowed, pointer: Any, na
 class _ColumnGetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         column, index = args
-        if isinstance(column, Column) and isinstance(index, types.Integer):
+        if isinstance(column, BorrowedColumn) and isinstance(index, types.Integer):
             return signature(column.dtype, column, types.intp)
         return None
 
@@ -148,14 +148,14 @@ class _ColumnGetItem(AbstractTemplate):  # type: ignore[misc]
 class _ColumnSetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         column, index, _ = args
-        if isinstance(column, Column) and isinstance(index, types.Integer):
+        if isinstance(column, BorrowedColumn) and isinstance(index, types.Integer):
             return signature(types.none, column, types.intp, column.dtype)
-        if isinstance(column, Column) and isinstance(index, types.SliceType):
+        if isinstance(column, BorrowedColumn) and isinstance(index, types.SliceType):
             return signature(types.none, column, index, column.dtype)
         return None
 
 
-def _element(context: Any, builder: Any, column_type: Column, value: Any, index: Any) -> Any:
+def _element(context: Any, builder: Any, column_type: BorrowedColumn, value: Any, index: Any) -> Any:
     column = cgutils.create_struct_proxy(column_type)(context, builder, value)
     if context.enable_boundscheck:
         cgutils.do_boundscheck(context, builder, index, column.length, 0)
@@ -170,13 +170,13 @@ def _store(context: Any, builder: Any, dtype: Any, value: Any, place: Any, tag: 
     _tag(builder, builder.store(context.data_model_manager[dtype].as_data(builder, value), place), tag)
 
 
-@lower_builtin(operator.getitem, Column, types.intp)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.getitem, BorrowedColumn, types.intp)  # type: ignore[untyped-decorator]
 def _get(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     column_type = sig.args[0]
     return _load(context, builder, column_type.dtype, _element(context, builder, column_type, *args), column_type.tag)
 
 
-@lower_builtin(operator.setitem, Column, types.intp, types.Any)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.setitem, BorrowedColumn, types.intp, types.Any)  # type: ignore[untyped-decorator]
 def _set(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     column_type = sig.args[0]
     place = _element(context, builder, column_type, *args[:2])
@@ -184,7 +184,7 @@ def _set(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-@lower_builtin(operator.setitem, Column, types.SliceType, types.Any)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.setitem, BorrowedColumn, types.SliceType, types.Any)  # type: ignore[untyped-decorator]
 def _fill(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """`a[:] = value`, the only slice that kernels use."""
     column_type = sig.args[0]
@@ -197,14 +197,14 @@ def _fill(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 @infer_getattr
 class _ColumnAttribute(AttributeTemplate):  # type: ignore[misc]
-    key = Column
+    key = BorrowedColumn
 
-    def resolve_shape(self, column: Column) -> Any:
+    def resolve_shape(self, column: BorrowedColumn) -> Any:
         return types.UniTuple(types.intp, 1)
 
 
-@lower_getattr(Column, "shape")  # type: ignore[untyped-decorator]
-def _shape(context: Any, builder: Any, column_type: Column, value: Any) -> Any:
+@lower_getattr(BorrowedColumn, "shape")  # type: ignore[untyped-decorator]
+def _shape(context: Any, builder: Any, column_type: BorrowedColumn, value: Any) -> Any:
     column = cgutils.create_struct_proxy(column_type)(context, builder, value)
     return cgutils.pack_array(builder, [column.length])
 

@@ -7,7 +7,7 @@ import typer
 from fastsim.cli import options
 
 if TYPE_CHECKING:
-    from fastsim.analysis.check.preflight import Fit, Load, Regime
+    from fastsim.analysis.check.preflight import AverageLoad, Fit, Regime
     from fastsim.sweeps.grid import Grid
 
 MAX_CHECKED, MAX_CPU_S = 256, 10.0
@@ -44,7 +44,7 @@ def command(
         typer.echo(f"note: {warning}")
     plan = WorkloadPlan()
     fits: dict[Fit, int] = {}
-    loads: dict[Load, int] = {}
+    loads: dict[AverageLoad, int] = {}
     checked = special = 0
     start = process_time()
     for index in spread(grid.size, MAX_CHECKED):
@@ -106,7 +106,7 @@ def _report_fits(fits: "dict[Fit, int]", checked: int) -> bool:
     return bool(stuck)
 
 
-def _report_loads(loads: "dict[Load, int]", title: str) -> None:
+def _report_loads(loads: "dict[AverageLoad, int]", title: str) -> None:
     """Print what to expect, and below a title the load from the lightest to the heaviest configuration."""
     from fastsim.analysis.check.preflight import Regime
     from fastsim.cli.tables import table, wrapped

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastsim.analysis.measured.result import Result
+    from fastsim.analysis.measured.result import MeasuredLoad
 
 
-def results_text(results: "list[Result]") -> str:
+def results_text(results: "list[MeasuredLoad]") -> str:
     """One row a result, then what is not in them, and what their tools mean."""
     from fastsim.analysis.measured.beside import UNDERSTOOD, understood
     from fastsim.cli.tables import table, wrapped
@@ -17,7 +17,7 @@ def results_text(results: "list[Result]") -> str:
     return "\n".join([*lines, *(wrapped(f"not said: {what}") for what in missing)])
 
 
-def figures_text(results: "list[Result]") -> str:
+def figures_text(results: "list[MeasuredLoad]") -> str:
     """What was measured, a column a result."""
     from fastsim.cli.tables import table
 

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fastsim.engines.declaration import Policy
+    from fastsim.engines.declaration import PolicyRow
 
 
 VERDICTS = ("livelock_steps", "starvation_window_s", "starvation_overtakes", "thrash_threshold")
 
 
 @cache
-def policies() -> "tuple[Policy, ...]":
+def policies() -> "tuple[PolicyRow, ...]":
     """All of them, by what they decide."""
     from fastsim.engines import engines
-    from fastsim.engines.declaration import Policy
+    from fastsim.engines.declaration import PolicyRow
 
     each = engines()
     return (
         *(policy for engine in each for policy in engine.own_policies()),
-        Policy(
+        PolicyRow(
             "verdicts",
             "engine.thrash_threshold=0.1",
             "From when on a run is called livelocked, starved, or thrashing.",
             "fastsim",
             tuple(f"engine.{name}" for name in VERDICTS),
         ),
-        Policy(
+        PolicyRow(
             "engine",
             "engine.name=vllm-0.16.0",
             "Whose rules hold: two vLLM releases, one with asynchronous scheduling, or another engine.",
@@ -62,7 +62,7 @@ def command(
     return 0
 
 
-def policy_object(policy: "Policy") -> dict[str, object]:
+def policy_object(policy: "PolicyRow") -> dict[str, object]:
     """A policy with its knobs' types, defaults and meanings."""
     from fastsim.config import KEYS
 
@@ -73,7 +73,7 @@ def policy_object(policy: "Policy") -> dict[str, object]:
     return asdict(policy) | {"knobs": knobs}
 
 
-def overview(chosen: "list[Policy]") -> str:
+def overview(chosen: "list[PolicyRow]") -> str:
     """One row a policy, its cells wrapped."""
     from textwrap import wrap
 
@@ -90,7 +90,7 @@ def overview(chosen: "list[Policy]") -> str:
     return "\n".join(lines)
 
 
-def details(policy: "Policy") -> str:
+def details(policy: "PolicyRow") -> str:
     """One policy with what its knobs mean."""
     from fastsim.cli.tables import number, wrapped
     from fastsim.config import KEYS

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fastsim.analysis.report.question import Question
-    from fastsim.analysis.report.rows import Sweep
+    from fastsim.analysis.report.rows import SweepReport
 
 
 def price(text: str | float) -> float:
@@ -86,7 +86,7 @@ def command(
     return 0
 
 
-def named(sweep: "Sweep", of: str) -> "Sweep":
+def named(sweep: "SweepReport", of: str) -> "SweepReport":
     """The sweep, its answer with what part of its grid the rows are, if they are not all."""
     from dataclasses import replace
 

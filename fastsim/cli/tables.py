@@ -45,7 +45,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], left: int | Sequ
     """
     to_left = range(left) if isinstance(left, int) else left
     texts = [[value if isinstance(value, str) else number(value) for value in row] for row in rows]
-    columns = [_Column([title], [[row[k]] for row in texts], to_left=k in to_left) for k, title in enumerate(header)]
+    columns = [
+        _TableColumn([title], [[row[k]] for row in texts], to_left=k in to_left) for k, title in enumerate(header)
+    ]
     for limit in _CELL_LIMITS:
         for titles in _TITLE_LIMITS:
             narrow = [column.within(titles, limit) for column in columns]
@@ -58,7 +60,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], left: int | Sequ
 
 
 @dataclass(frozen=True)
-class _Column:
+class _TableColumn:
     """A column: the lines of its title and of each of its cells."""
 
     title: list[str]
@@ -69,34 +71,34 @@ class _Column:
     def width(self) -> int:
         return max(len(line) for lines in (self.title, *self.cells) for line in lines)
 
-    def within(self, title: int, cell: int) -> "_Column":
+    def within(self, title: int, cell: int) -> "_TableColumn":
         """The column with its title and cells broken into lines of about so many characters."""
         cells = [
             wrap(text, cell, break_on_hyphens=False, break_long_words=False) if len(text) > cell else [text]
             for (text,) in self.cells
         ]
         widest = max((len(line) for lines in cells for line in lines), default=0)
-        return _Column(_broken(self.title[0], max(title, widest)), cells, self.to_left)
+        return _TableColumn(_broken(self.title[0], max(title, widest)), cells, self.to_left)
 
     def line(self, lines: list[str], k: int) -> str:
         text = lines[k] if 0 <= k < len(lines) else ""
         return text.ljust(self.width) if self.to_left else text.rjust(self.width)
 
 
-def _width(columns: Sequence[_Column]) -> int:
+def _width(columns: Sequence[_TableColumn]) -> int:
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
 
 
-def _parts(columns: Sequence[_Column], keys: int) -> Iterator[list[_Column]]:
+def _parts(columns: Sequence[_TableColumn], keys: int) -> Iterator[list[_TableColumn]]:
     """Tables that fit, of all columns in their order, each after the keys."""
     repeated, rest = columns[:keys], columns[keys:]
     if _width(repeated) > KEYS_SHARE * width() or any(_width([*repeated, column]) > width() for column in rest):
         count = len(columns[0].cells)
-        repeated, rest = [_Column(_ROW, [[f"{row + 1:,}"] for row in range(count)], to_left=False)], columns
+        repeated, rest = [_TableColumn(_ROW, [[f"{row + 1:,}"] for row in range(count)], to_left=False)], columns
     part = list(repeated)
     for column in rest:
         room = width() - _width(repeated) - len(GAP)
-        fitting = column if column.width <= room else _Column(*_cut(column, room), column.to_left)
+        fitting = column if column.width <= room else _TableColumn(*_cut(column, room), column.to_left)
         if _width([*part, fitting]) > width():
             yield part
             part = list(repeated)
@@ -104,7 +106,7 @@ def _parts(columns: Sequence[_Column], keys: int) -> Iterator[list[_Column]]:
     yield part
 
 
-def _cut(column: _Column, room: int) -> tuple[list[str], list[list[str]]]:
+def _cut(column: _TableColumn, room: int) -> tuple[list[str], list[list[str]]]:
     """Title and cells of a column that has a word wider than the page, which is broken anywhere."""
     title, *cells = (
         [piece for line in lines for piece in wrap(line, room) or [""]] for lines in (column.title, *column.cells)
@@ -112,7 +114,7 @@ def _cut(column: _Column, room: int) -> tuple[list[str], list[list[str]]]:
     return title, cells
 
 
-def _drawn(columns: Sequence[_Column]) -> str:
+def _drawn(columns: Sequence[_TableColumn]) -> str:
     height = max(len(column.title) for column in columns)
     lines = [[column.line(column.title, k - height + len(column.title)) for column in columns] for k in range(height)]
     for row in zip(*(column.cells for column in columns), strict=True):

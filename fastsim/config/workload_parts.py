@@ -64,7 +64,7 @@ class ArrivalConfig(ArrivalShape):
     """Requests per second of poisson, gamma, constant and blis_rate (constant gaps of whole us, as BLIS cuts them)."""
 
 
-class Lengths(Model):
+class LengthParameters(Model):
     """The parameters of a distribution of token counts: rounded to integers, clipped to [min, max], at least 1."""
 
     mean: Tokens | None = None
@@ -81,14 +81,14 @@ class Lengths(Model):
     """Weights of the values; equal when none."""
 
 
-class LengthConfig(Lengths):
+class LengthConfig(LengthParameters):
     """The prompt or output lengths."""
 
     dist: LengthDist | None = None
     """None: trace if `workload.trace` is set, else the default workload's clipped normal."""
 
 
-class MaxTokensConfig(Lengths):
+class MaxTokensConfig(LengthParameters):
     """The output limit that requests declare; none is declared when `dist` is none. It caps the output."""
 
     dist: MaxTokensDist | None = None

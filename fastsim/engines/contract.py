@@ -96,7 +96,7 @@ class Run:
     tape: Tape | None = None
 
 
-class Session(ABC):
+class EngineSession(ABC):
     """One workload, run again and again in the same memory: for searches that change only numbers in the records."""
 
     @abstractmethod
@@ -183,7 +183,7 @@ class Runtime(ABC):
     def compile_kernels(self) -> None:  # noqa: B027 - there may be none, or the first run compiles them
         """Compile the kernels, or load them from the cache: what a run would otherwise do first."""
 
-    def session(self, workload: Workload, largest: Records) -> Session:
+    def session(self, workload: Workload, largest: Records) -> EngineSession:
         """Memory for runs of any records that need no more of it than `largest`."""
         raise InputError(f"calibration runs {supporting('has_sessions')}, but engine.name is another")
 
@@ -310,13 +310,16 @@ def class_columns(
 
 def summaries(batch: Batch, params: Records) -> tuple[Records, Records]:
     """Rows of some runs, as records."""
-    from fastsim.metrics.runs import Lengths, summarise_runs  # compiled: only an engine without kernels of its own asks
+    from fastsim.metrics.runs import (  # compiled: only an engine without kernels of its own asks
+        TrueLengths,
+        summarise_runs,
+    )
     from fastsim.metrics.summary import scratch_size
 
     floats, ints = new_rows(len(params))
     summarise_runs(
         batch.log,
-        Lengths(batch.prompt_tokens.astype(np.int64), batch.output_tokens.astype(np.int64)),
+        TrueLengths(batch.prompt_tokens.astype(np.int64), batch.output_tokens.astype(np.int64)),
         batch.totals,
         batch.itl_histogram,
         params,

@@ -52,7 +52,7 @@ class OwnColumn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Policy:
+class PolicyRow:
     """A row of `fastsim policies`: what some knobs decide. `knobs` are keys, `turn_on` the setting that selects it."""
 
     name: str
@@ -195,7 +195,7 @@ class Engine:
     effects: tuple[Effect, ...] = ()
     derived: tuple[Derived, ...] = ()
     columns: tuple[OwnColumn, ...] = ()
-    policies: tuple[Policy, ...] = ()
+    policies: tuple[PolicyRow, ...] = ()
     reserved_blocks: int = 0
     limits: Limits = no_limits
     is_plain: Callable[[Value], bool] = _always
@@ -215,13 +215,13 @@ class Engine:
         """What people call it: the first of its names."""
         return self.names[0]
 
-    def own_policies(self) -> tuple[Policy, ...]:
+    def own_policies(self) -> tuple[PolicyRow, ...]:
         """The rows of `fastsim policies` about its own knobs."""
         knobs = tuple(key for key in self.keys if key.startswith("engine."))
         if self.policies or not knobs:
             return self.policies
         name = self.title
-        return (Policy(name, f"engine.name={name}", f"The knobs of {name} itself.", name, ("engine.name", *knobs)),)
+        return (PolicyRow(name, f"engine.name={name}", f"The knobs of {name} itself.", name, ("engine.name", *knobs)),)
 
     @property
     def keys(self) -> tuple[str, ...]:

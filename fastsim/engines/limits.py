@@ -12,7 +12,7 @@ Value = Callable[[str], Any]
 """The value of a key of the configuration."""
 
 
-class Requests(NamedTuple):
+class RequestLengths(NamedTuple):
     """Lengths of the requests in tokens, int64, shape (num_requests,): `declared` is the limit each was sent with."""
 
     prompt: Int64Array
@@ -27,11 +27,11 @@ class Limit(NamedTuple):
     clause: Callable[[Mask], str]
 
 
-Limits = Callable[[Value, Requests], list[Limit]]
+Limits = Callable[[Value, RequestLengths], list[Limit]]
 """`Engine.limits`: what is asked of every request, in the engine's order."""
 
 
-def no_limits(value: Value, requests: Requests) -> list[Limit]:
+def no_limits(value: Value, requests: RequestLengths) -> list[Limit]:
     """Whatever comes is served."""
     return []
 

@@ -14,7 +14,7 @@ from fastsim.engines.outputs import RequestLog, log_of_run, new_request_log
 from fastsim.metrics.columns import CLASS_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, NULL, PARAMS_DTYPE, SLO_NAMES, new_rows
 from fastsim.metrics.counts import count_requests, ratio
 from fastsim.metrics.params import ClassBounds
-from fastsim.metrics.runs import Lengths
+from fastsim.metrics.runs import TrueLengths
 from fastsim.metrics.summary import goodput, latencies, scratch_size
 from fastsim.metrics.verdict import label, misses_slo
 
@@ -102,7 +102,7 @@ def summarise_classes(
             start, end = members.start[c], members.start[c + 1]
             row = k * num_classes + c
             part = borrow(log_of_run(gathered, start, end - start))
-            tokens = borrow(Lengths(lengths.prompt_tokens[start:end], lengths.output_tokens[start:end]))
+            tokens = borrow(TrueLengths(lengths.prompt_tokens[start:end], lengths.output_tokens[start:end]))
             counted = _one_class(
                 part,
                 tokens.prompt_tokens,
@@ -155,7 +155,7 @@ class ClassSummary:
         start[1:] = np.cumsum(np.bincount(request_class, minlength=num_classes))
         self._num_classes = num_classes
         self._members = Members(entries, start)
-        self._lengths = Lengths(prompt_tokens[entries].astype(np.int64), output_tokens[entries].astype(np.int64))
+        self._lengths = TrueLengths(prompt_tokens[entries].astype(np.int64), output_tokens[entries].astype(np.int64))
         self._gathered = new_request_log(len(entries))
         self._scratch = np.empty(scratch_size(len(entries)))
 

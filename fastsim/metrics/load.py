@@ -25,7 +25,7 @@ CHANCE = 2.0
 """A steady number in flight wanders by about its square root: growth up to so many of those is chance."""
 
 
-class Load(NamedTuple):
+class OfferedLoad(NamedTuple):
     """What judging needs to know about the requests that were offered; times in microseconds."""
 
     offered: int
@@ -157,7 +157,7 @@ def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, 
     floats["backlog_slope_req_per_s"] = _NAN
     if params["closed_loop"] == 0 and offered > 1 and last_us - first_us >= 2.0 * median_us:
         _backlog(log, params, first_us, last_us, scratch, floats, ints)
-    return Load(offered, first_us, last_us - first_us, longest_us, earliest_us, due, late, overdue, lost)
+    return OfferedLoad(offered, first_us, last_us - first_us, longest_us, earliest_us, due, late, overdue, lost)
 
 
 @helper

@@ -11,7 +11,7 @@ from fastsim.engines.outputs import Gaps, log_of_run
 from fastsim.metrics.summary import summarise
 
 
-class Lengths(NamedTuple):
+class TrueLengths(NamedTuple):
     """True lengths of the requests, tokens; int64, shape (num_requests,) each."""
 
     prompt_tokens: npt.NDArray[np.int64]

@@ -7,13 +7,13 @@
 from fastsim.presets.deployed import coefficients, deployed_on, estimate_of, gpus_of
 from fastsim.presets.estimate import Deployment, Estimate, estimate
 from fastsim.presets.gpu import Gpu, gpu_names, load_gpu
-from fastsim.presets.model import Model, load_model, model_names
+from fastsim.presets.model import ModelShapes, load_model, model_names
 
 __all__ = [
     "Deployment",
     "Estimate",
     "Gpu",
-    "Model",
+    "ModelShapes",
     "coefficients",
     "deployed_on",
     "estimate",

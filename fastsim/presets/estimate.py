@@ -10,7 +10,7 @@ from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.presets.gpu import Gpu
-from fastsim.presets.model import DTYPE_BYTES, Model
+from fastsim.presets.model import DTYPE_BYTES, ModelShapes
 from fastsim.presets.step_times import Efficiency, StepTimes, analytic, host, shipped
 
 LOGIT_BYTES = 32
@@ -136,7 +136,7 @@ class Estimate:
         }
 
 
-def estimate(model: Model, gpu: Gpu, deployment: Deployment | None = None, **overrides: Any) -> Estimate:
+def estimate(model: ModelShapes, gpu: Gpu, deployment: Deployment | None = None, **overrides: Any) -> Estimate:
     """Estimate pool and coefficients; `overrides` are fields of `Deployment`.
 
     Raises
@@ -192,7 +192,7 @@ def estimate(model: Model, gpu: Gpu, deployment: Deployment | None = None, **ove
     )
 
 
-def _step_times(model: Model, gpu: Gpu, plan: Deployment, kv_per_token: float) -> StepTimes | None:
+def _step_times(model: ModelShapes, gpu: Gpu, plan: Deployment, kv_per_token: float) -> StepTimes | None:
     """What `plan.step_times` asks for; None: linear."""
     assumed = {item.name for item in fields(Deployment) if getattr(plan, item.name) != item.default}
     if plan.step_times == "linear" or (plan.step_times == "auto" and "typical_batch" in assumed):
@@ -219,7 +219,7 @@ def _known(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     return overrides
 
 
-def _checked(plan: Deployment, model: Model) -> Deployment:
+def _checked(plan: Deployment, model: ModelShapes) -> Deployment:
     if plan.tensor_parallel < 1 or model.heads % plan.tensor_parallel:
         raise InputError(
             f"{model.name}: tensor_parallel = {plan.tensor_parallel}, but a divisor of its {model.heads} attention "
@@ -248,11 +248,11 @@ def _checked(plan: Deployment, model: Model) -> Deployment:
     return plan
 
 
-def _model_len(model: Model, blocks: int, plan: Deployment) -> int:
+def _model_len(model: ModelShapes, blocks: int, plan: Deployment) -> int:
     return min(model.max_model_len, (blocks - 1) * plan.block_size)
 
 
-def _activation_bytes(model: Model, plan: Deployment) -> float:
+def _activation_bytes(model: ModelShapes, plan: Deployment) -> float:
     """Peak of activations when vLLM profiles itself: the widest layer of a full step, or the sampler."""
     width = max(model.intermediate, model.expert_intermediate * model.experts_per_token) / plan.tensor_parallel
     step = plan.max_num_batched_tokens * (3 * width + 6 * model.hidden) * DTYPE_BYTES[model.dtype]
@@ -261,7 +261,7 @@ def _activation_bytes(model: Model, plan: Deployment) -> float:
 
 
 def _roofline(
-    model: Model, gpu: Gpu, plan: Deployment, kv_per_token: float
+    model: ModelShapes, gpu: Gpu, plan: Deployment, kv_per_token: float
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     gpus = plan.tensor_parallel
     bandwidth = gpu.bandwidth_bytes_per_s * plan.bandwidth_efficiency

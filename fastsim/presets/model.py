@@ -72,7 +72,7 @@ class Mla:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelShapes:
     """Shapes of a decoder-only model."""
 
     name: str
@@ -203,7 +203,7 @@ def is_preset(name: str) -> bool:
     return _short(name, known)[0] in known
 
 
-def load_model(name: str | Path) -> Model:
+def load_model(name: str | Path) -> ModelShapes:
     """A shipped model by name, or any by its `config.json` (or the folder that holds it).
 
     Raises
@@ -231,7 +231,7 @@ def load_model(name: str | Path) -> Model:
     return model if weight_dtype is None else replace(model, weight_dtype=weight_dtype)
 
 
-def _parse(source: str, name: str, content: str) -> Model:
+def _parse(source: str, name: str, content: str) -> ModelShapes:
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -262,7 +262,7 @@ class _Reader:
             raise InputError(f"{self.source}: {names[0]} is missing, but an integer was expected")
         return default
 
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> ModelShapes:
         config = self.config
         layers, hidden = self.number("num_hidden_layers"), self.number("hidden_size")
         heads = self.number("num_attention_heads")
@@ -286,7 +286,7 @@ class _Reader:
         expert_width = self.number("moe_intermediate_size", default=intermediate)
         if config.get("intermediate_size_mlp") is not None:
             intermediate = self.number("intermediate_size_mlp")
-        return Model(
+        return ModelShapes(
             name=name,
             architecture=architecture,
             layers=layers,

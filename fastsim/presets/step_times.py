@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from fastsim.presets.gpu import Gpu
-from fastsim.presets.model import DTYPE_BYTES, Model
+from fastsim.presets.model import DTYPE_BYTES, ModelShapes
 
 KNOTS = tuple(2**i for i in range(14))
 """Tokens at which an analytic table has its knots."""
@@ -98,7 +98,7 @@ def _shipped() -> dict[str, Any]:
     return tables
 
 
-def shipped(model: Model, gpu: Gpu, tensor_parallel: int, kv_dtype: str | None, waits: Host) -> StepTimes | None:
+def shipped(model: ModelShapes, gpu: Gpu, tensor_parallel: int, kv_dtype: str | None, waits: Host) -> StepTimes | None:
     """The table that comes with fastsim for this deployment; None when there is none."""
     data = _shipped()
     row = data["tables"].get(f"{model.name}|{gpu.name}|{tensor_parallel}|{model.weight_dtype}")
@@ -152,7 +152,7 @@ frontend are those beside a shipped table."""
 
 
 def analytic(
-    model: Model,
+    model: ModelShapes,
     gpu: Gpu,
     tensor_parallel: int,
     kv_bytes_per_token: float,
@@ -202,13 +202,13 @@ def analytic(
 EIGHT_BIT = ("fp8", "int8")
 
 
-def _layer_us(model: Model, reach: Efficiency) -> float:
+def _layer_us(model: ModelShapes, reach: Efficiency) -> float:
     """Launches and small kernels of one layer."""
     quantised = EIGHT_BIT_LAYER_US if model.weight_dtype in EIGHT_BIT else 0.0
     return reach.layer_overhead_us + quantised + (EXPERT_LAYER_US if model.experts else 0.0)
 
 
-def _knot_us(model: Model, gpu: Gpu, gpus: int, tokens: int, reach: Efficiency) -> float:
+def _knot_us(model: ModelShapes, gpu: Gpu, gpus: int, tokens: int, reach: Efficiency) -> float:
     """A step of so many tokens without attention: weights, experts, output layer, activations, all-reduces, layers."""
     bandwidth, peak = gpu.bandwidth_bytes_per_s, gpu.bf16_flop_per_s
     fast = {"fp8": gpu.fp8_flop_per_s, "int8": gpu.fp8_flop_per_s, "nvfp4": gpu.fp8_flop_per_s}
@@ -239,7 +239,7 @@ def _knot_us(model: Model, gpu: Gpu, gpus: int, tokens: int, reach: Efficiency) 
 # --- What to expect ---------------------------------------------------------------------------------------------------
 
 
-def _expected(model: Model, gpu: Gpu, source: str) -> str:
+def _expected(model: ModelShapes, gpu: Gpu, source: str) -> str:
     """What measurements say of such step times, in a sentence (see benchmarks/README.md)."""
     if model.name == "qwen3-235b-a22b":
         text = "TPOT is off by 26 to 32 % in the median where it was measured; why is not understood"

@@ -21,7 +21,7 @@ MAX_GROUPS = 2**26
 """Kernels keep arrays by group number, so that numbers must be near the number of groups."""
 
 
-class _Column(NamedTuple):
+class _RequestColumn(NamedTuple):
     dtype: type[np.int32] | type[np.int64]
     low: int
     high: int
@@ -29,14 +29,14 @@ class _Column(NamedTuple):
 
 
 COLUMNS = {
-    "arrival_us": _Column(np.int64, 0, LATEST_US, None),
-    "prompt_tokens": _Column(np.int32, 1, INT32_MAX, None),
-    "output_tokens": _Column(np.int32, 1, INT32_MAX, None),
-    "max_tokens": _Column(np.int32, 0, INT32_MAX, 0),
-    "priority": _Column(np.int32, -(2**31), INT32_MAX, 0),
-    "prefix_group": _Column(np.int32, -1, INT32_MAX, -1),
-    "prefix_tokens": _Column(np.int32, 0, INT32_MAX, 0),
-    "think_us": _Column(np.int64, 0, LATEST_US, 0),
+    "arrival_us": _RequestColumn(np.int64, 0, LATEST_US, None),
+    "prompt_tokens": _RequestColumn(np.int32, 1, INT32_MAX, None),
+    "output_tokens": _RequestColumn(np.int32, 1, INT32_MAX, None),
+    "max_tokens": _RequestColumn(np.int32, 0, INT32_MAX, 0),
+    "priority": _RequestColumn(np.int32, -(2**31), INT32_MAX, 0),
+    "prefix_group": _RequestColumn(np.int32, -1, INT32_MAX, -1),
+    "prefix_tokens": _RequestColumn(np.int32, 0, INT32_MAX, 0),
+    "think_us": _RequestColumn(np.int64, 0, LATEST_US, 0),
 }
 """dtype, range and default of every array of a workload."""
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.analysis.calibrate.aggregate_fit import AggregateLoss, Figures, named
-from fastsim.analysis.calibrate.aggregate_run import Level, Levels, read_levels
+from fastsim.analysis.calibrate.aggregate_run import Levels, LoadLevel, read_levels
 from fastsim.analysis.calibrate.fit import best_of_several, descend, minimise
 from fastsim.analysis.calibrate.prior import (
     BLOCKS,
@@ -58,7 +58,7 @@ class AggregateCalibration:
 
     coefficients: dict[str, float]
     intervals: dict[str, tuple[float, float]]
-    errors: list[tuple[Level, dict[str, float]]]
+    errors: list[tuple[LoadLevel, dict[str, float]]]
     config: Config
     levels: Levels
     warnings: tuple[str, ...]
@@ -216,7 +216,7 @@ def _bootstrap(
     return intervals, list(untold(prior, np.array(sample)))
 
 
-def _with_pool(level: Level, pool: dict[str, int]) -> Level:
+def _with_pool(level: LoadLevel, pool: dict[str, int]) -> LoadLevel:
     """The level with the pool, unless its file states one."""
     if level.config.engine.num_gpu_blocks is not None:
         return level

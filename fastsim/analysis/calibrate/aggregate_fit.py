@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.analysis.calibrate.aggregate_run import Level, Levels
+from fastsim.analysis.calibrate.aggregate_run import Levels, LoadLevel
 from fastsim.analysis.calibrate.prior import BLOCKS, FRONTEND, Prior
 from fastsim.analysis.measured.result import THROUGHPUT
 from fastsim.config import Config
@@ -38,7 +38,7 @@ class Figures:
         self._seeds = seeds
         self._sessions = [[self._session(level, seed + k) for k in range(seeds)] for level in levels.levels]
 
-    def _session(self, level: Level, seed: int) -> Session:
+    def _session(self, level: LoadLevel, seed: int) -> Session:
         largest = record_of(level.config)
         if BLOCKS in self._prior.names:
             largest.engine["num_gpu_blocks"] = self._most_blocks
@@ -52,7 +52,7 @@ class Figures:
         ]
 
     @staticmethod
-    def columns(level: Level) -> list[str]:
+    def columns(level: LoadLevel) -> list[str]:
         """Names of a result's figures."""
         return list(level.figures)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.analysis.measured.read import read_results
-from fastsim.analysis.measured.result import THROUGHPUT, Lengths, Result
+from fastsim.analysis.measured.result import THROUGHPUT, MeasuredLengths, MeasuredLoad
 from fastsim.config import Config, WorkloadConfig, load_spec
 from fastsim.config.derived import with_values
 from fastsim.engines import check_ability
@@ -22,7 +22,7 @@ FITTED = ("ttft", "tpot", "itl", "e2e")
 
 
 @dataclass(frozen=True)
-class Level:
+class LoadLevel:
     """One result.
 
     Attributes
@@ -61,10 +61,10 @@ class Levels:
     """Results of one server: the engine's settings, the levels, sentences on what was assumed."""
 
     config: Config
-    levels: tuple[Level, ...]
+    levels: tuple[LoadLevel, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
-    results: tuple[Result, ...] = ()
+    results: tuple[MeasuredLoad, ...] = ()
 
 
 def read_levels(paths: Sequence[str | Path], sets: Sequence[str] = ()) -> Levels:
@@ -104,7 +104,7 @@ def read_levels(paths: Sequence[str | Path], sets: Sequence[str] = ()) -> Levels
     return Levels(config, tuple(levels), {"model": name} if name else {}, tuple(notes), tuple(results))
 
 
-def _level(result: Result, config: Config, given: dict[str, Any], notes: dict[str, None]) -> Level:
+def _level(result: MeasuredLoad, config: Config, given: dict[str, Any], notes: dict[str, None]) -> LoadLevel:
     if not any(_is_fitted(name) and name != THROUGHPUT for name in result.figures):
         raise InputError(_no_times(result))
     stated = {key: value for key, value in result.engine.items() if key not in given}
@@ -131,7 +131,7 @@ def _level(result: Result, config: Config, given: dict[str, Any], notes: dict[st
         lengths = (drawn[0], drawn[1])
         notes["lengths are drawn from their recorded percentiles, prompts and outputs apart"] = None
     figures = {name: value for name, value in result.figures.items() if _is_fitted(name)}
-    return Level(
+    return LoadLevel(
         source=result.source,
         recipe=with_values(Config(workload=own), values).workload,
         lengths=lengths,
@@ -141,7 +141,7 @@ def _level(result: Result, config: Config, given: dict[str, Any], notes: dict[st
     )
 
 
-def _no_times(result: Result) -> str:
+def _no_times(result: MeasuredLoad) -> str:
     """Why nothing can be fitted, and what to do about it."""
     expected = "means or percentiles of TTFT, TPOT, ITL or E2E were expected"
     if result.tool == "guidellm":
@@ -163,7 +163,9 @@ def _same(key: str, given: str) -> bool:
     return key == given or (key.startswith(arrivals[0]) and given.startswith(arrivals))
 
 
-def _constant(result: Result, name: str, lengths: Lengths, notes: dict[str, None], *, spread: bool) -> dict[str, Any]:
+def _constant(
+    result: MeasuredLoad, name: str, lengths: MeasuredLengths, notes: dict[str, None], *, spread: bool
+) -> dict[str, Any]:
     """Lengths that are all alike, as the mean is all that is known."""
     if lengths.mean is None:
         raise InputError(
@@ -181,6 +183,6 @@ def _is_fitted(column: str) -> bool:
     return column == THROUGHPUT or (column.partition("_")[0] in FITTED and column in FLOAT_COLUMNS)
 
 
-def _longest(level: Level) -> int:
+def _longest(level: LoadLevel) -> int:
     workload = level.workload(0)
     return int((workload.prompt_tokens.astype(np.int64) + workload.output_tokens).max())

@@ -181,7 +181,7 @@ class Loss:
         return np.asarray(math.sqrt(self.misfit / self.independent) * distance, np.float64)
 
 
-class Objective(Protocol):
+class AnyLoss(Protocol):
     """What is minimised: a loss that knows its residuals, and how badly the best fit misses."""
 
     misfit: float
@@ -191,7 +191,7 @@ class Objective(Protocol):
     def all_residuals(self, logs: Floats) -> Floats: ...  # noqa: D102
 
 
-def descend(loss: Objective, start: Floats, evaluations: int) -> Floats:
+def descend(loss: AnyLoss, start: Floats, evaluations: int) -> Floats:
     """Gauss-Newton steps with wide differences, which see past the steps of the loss: fast, not exact."""
     need("calibration", "scipy")
     from scipy.optimize import least_squares
@@ -215,7 +215,7 @@ def minimise(
 
 
 def best_of_several(
-    loss: Objective, prior: Prior, seed: int, *, samples: int = SAMPLES, starts: int = STARTS, kept: int = 2
+    loss: AnyLoss, prior: Prior, seed: int, *, samples: int = SAMPLES, starts: int = STARTS, kept: int = 2
 ) -> tuple[Floats, float]:
     """Log parameters of the least loss: many samples around the prior, the best few refined, the best again."""
     centre, spread = np.log(prior.centre), np.minimum(3 * prior.spread, 2.0)

@@ -72,7 +72,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Load:
+class AverageLoad:
     """What a workload asks of a configuration, on average.
 
     Attributes
@@ -119,7 +119,7 @@ class Load:
         return Regime.EDGE if max(self.kv_share, share) > EDGE else Regime.HOLDS
 
 
-def load_of(config: Config, workload: Workload) -> Load | None:
+def load_of(config: Config, workload: Workload) -> AverageLoad | None:
     """The load that a workload is on an engine of vLLM's, or on each replica of it; None without requests."""
     if workload.num_requests == 0:
         return None
@@ -149,7 +149,7 @@ def load_of(config: Config, workload: Workload) -> Load | None:
         share = rate * (b1 * prompts + each * outputs)
         wanted = min(wanted, rate * outputs * b0 / (1 - share)) if share < 1 else wanted
     looks_ahead = engine.admission == "projected" and engine.overcommit <= 1
-    return Load(rate, capacity, wanted, share, fit, cap, min(wanted, cap) / fit, looks_ahead)
+    return AverageLoad(rate, capacity, wanted, share, fit, cap, min(wanted, cap) / fit, looks_ahead)
 
 
 def _linear(config: Config) -> tuple[float, float, float, float]:

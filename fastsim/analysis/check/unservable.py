@@ -6,7 +6,7 @@ import numpy as np
 
 from fastsim.config import Config
 from fastsim.engines import engine_of
-from fastsim.engines.limits import Limit, Requests
+from fastsim.engines.limits import Limit, RequestLengths
 from fastsim.workload import Workload
 
 
@@ -43,5 +43,5 @@ def cause_of(config: Config, workload: Workload, request: int) -> str | None:
 
 def _limits(config: Config, workload: Workload) -> list[Limit]:
     lengths = (workload.prompt_tokens, workload.output_tokens, workload.max_tokens)
-    requests = Requests(*(tokens.astype(np.int64) for tokens in lengths))
+    requests = RequestLengths(*(tokens.astype(np.int64) for tokens in lengths))
     return engine_of(config.engine.name).limits(config.value, requests)

@@ -44,7 +44,7 @@ _KEYS = ("level", "baseline", "with_level", "with_baseline")
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _InteractionPlan:
     by: str
     other: str
     metrics: list[str]
@@ -117,7 +117,7 @@ def interaction(
     check_axes(table, [by, other], for_each)
     levels, others = levels_of(table, by, baseline), levels_of(table, other, other_baseline)
     keys = [*(name for name in table.axes if name not in (by, other)), SEED]
-    plan = _Plan(by, other, table.metrics, list(for_each), keys)
+    plan = _InteractionPlan(by, other, table.metrics, list(for_each), keys)
     frames = []
     used: list[pl.DataFrame] = []
     for level in levels[1:]:
@@ -138,20 +138,20 @@ def interaction(
     return found.sort([*for_each, pl.col("metric").cast(pl.Enum(table.metrics))], maintain_order=True)
 
 
-def _corner(four: pl.DataFrame, plan: _Plan, level: Any, other_level: Any) -> pl.DataFrame:
+def _corner(four: pl.DataFrame, plan: _InteractionPlan, level: Any, other_level: Any) -> pl.DataFrame:
     """One row of each quadruple, by what names it."""
     corner = pl.lit(level_text(level)).alias("|by"), pl.lit(level_text(other_level)).alias("|with")
     return four.select(*plan.keys, *corner)
 
 
-def _pairs(frame: pl.DataFrame, plan: _Plan, levels: tuple[Any, Any], other_level: Any) -> pl.DataFrame:
+def _pairs(frame: pl.DataFrame, plan: _InteractionPlan, levels: tuple[Any, Any], other_level: Any) -> pl.DataFrame:
     """Rows of a level beside those of the baseline (`|base`), at one level of the other axis."""
     here = frame.filter(pl.col(plan.other).eq_missing(other_level)).drop(plan.other)
     mine, base = (here.filter(pl.col(plan.by).eq_missing(level)).drop(plan.by) for level in levels)
     return mine.join(base, on=plan.keys, how="inner", suffix="|base", nulls_equal=True, maintain_order="left")
 
 
-def _judged(four: pl.DataFrame, plan: _Plan, names: dict[str, str]) -> pl.DataFrame:
+def _judged(four: pl.DataFrame, plan: _InteractionPlan, names: dict[str, str]) -> pl.DataFrame:
     """One combination of levels within one group: a row a metric."""
     columns = [column for metric in plan.metrics for column in _of_pairs(metric)]
     # group_by keeps no order, and a sum over seeds must not depend on one

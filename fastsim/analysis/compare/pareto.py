@@ -11,7 +11,7 @@ import polars as pl
 
 from fastsim.analysis.compare.bootstrap import Float64Array, resample_counts
 from fastsim.analysis.compare.metrics import better, null_is_infinite
-from fastsim.analysis.compare.rows import SEED, Rows, Table, check_axes, read_rows
+from fastsim.analysis.compare.rows import SEED, Rows, SweepRows, check_axes, read_rows
 from fastsim.analysis.cost import Price
 from fastsim.errors import InputError
 from fastsim.sweeps.store.scan import scan
@@ -126,7 +126,7 @@ def mixed_loads(rows: Rows, for_each: Sequence[str] = ()) -> list[str]:
     return [name for name in names if counts[name].item() > 1]
 
 
-def _per_seed(table: Table, axes: list[str], for_each: list[str]) -> pl.DataFrame:
+def _per_seed(table: SweepRows, axes: list[str], for_each: list[str]) -> pl.DataFrame:
     """One row a setting; each metric a list with the mean of each seed, in the order of the seeds."""
     values = [
         (pl.col(name).fill_null(np.inf) if null_is_infinite(name) else pl.col(name)).alias(name)

@@ -20,7 +20,7 @@ Rows = pl.DataFrame | pl.LazyFrame | str | Path
 
 
 @dataclass(frozen=True)
-class Table:
+class SweepRows:
     """Rows of a sweep: `axes` (all but the seed), the seed (0 where none is swept) and `metrics`, as float64."""
 
     frame: pl.DataFrame
@@ -28,7 +28,7 @@ class Table:
     metrics: list[str]
 
 
-def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) -> Table:
+def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) -> SweepRows:
     """Axes, seed and metrics of a sweep's folder or rows; rows that did not run are left out: they say nothing.
 
     Raises
@@ -54,7 +54,7 @@ def read_rows(rows: Rows, metrics: Sequence[str], price: Price | None = None) ->
         table = _without_repeats(table, axes, wanted).drop(*workload)
     if table.select(*axes, SEED).is_duplicated().any():
         raise InputError("two rows are the same configuration, but the rows of one sweep were expected")
-    return Table(table, axes, wanted)
+    return SweepRows(table, axes, wanted)
 
 
 def _without_repeats(table: pl.DataFrame, axes: list[str], metrics: list[str]) -> pl.DataFrame:
@@ -76,7 +76,7 @@ def _check_metric(name: str, names: list[str], price: Price | None) -> None:
         raise InputError(f"metric {name} is not a column of these rows")
 
 
-def check_axes(table: Table, by: Sequence[str], for_each: Sequence[str]) -> None:
+def check_axes(table: SweepRows, by: Sequence[str], for_each: Sequence[str]) -> None:
     """Each must be an axis, none the seed, and none in both places."""
     for name in (*by, *for_each):
         if name == SEED:
@@ -91,11 +91,11 @@ def check_axes(table: Table, by: Sequence[str], for_each: Sequence[str]) -> None
         raise InputError(f"{twice} is compared, but another axis was expected in a second place")
 
 
-def _listed(table: Table) -> str:
+def _listed(table: SweepRows) -> str:
     return ", ".join(table.axes) or "none"
 
 
-def levels_of(table: Table, by: str, baseline: Any) -> list[Any]:
+def levels_of(table: SweepRows, by: str, baseline: Any) -> list[Any]:
     """The values of the axis in the order of the rows, the baseline first.
 
     Raises

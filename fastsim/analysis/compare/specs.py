@@ -8,7 +8,7 @@ from typing import Any
 from fastsim.config import Layer, Spec, load_spec
 from fastsim.errors import InputError
 from fastsim.sweeps.grid import Grid
-from fastsim.sweeps.grid.sweep import ENGINE, Sweep, read_sweep
+from fastsim.sweeps.grid.sweep import ENGINE, SweepTable, read_sweep
 
 CHOICE = "choice.spec"
 """The axis whose values are the specs."""
@@ -67,7 +67,7 @@ def _raw(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _common_sweep(sweeps: dict[str, Sweep], source: str) -> dict[str, Any]:
+def _common_sweep(sweeps: dict[str, SweepTable], source: str) -> dict[str, Any]:
     """The `[sweep]` of those that have one, which must be the same."""
     tables = [table for sweep in sweeps.values() if (table := _table(sweep))]
     if any(table != tables[0] for table in tables):
@@ -75,7 +75,7 @@ def _common_sweep(sweeps: dict[str, Sweep], source: str) -> dict[str, Any]:
     return tables[0] if tables else {}
 
 
-def _table(sweep: Sweep) -> dict[str, Any]:
+def _table(sweep: SweepTable) -> dict[str, Any]:
     table: dict[str, Any] = {
         "axes": {key: [_raw(value) for value in values] for key, values in sweep.axes.items()},
         "zip": [{key: [_raw(value) for value in values] for key, values in group.items()} for group in sweep.zips],

@@ -24,7 +24,7 @@ from fastsim.metrics import INT_COLUMNS, float_columns
 from fastsim.records import Records, records_at, records_of
 from fastsim.simulation import compile_kernels, simulate_chunk
 from fastsim.sweeps.grid import Grid
-from fastsim.sweeps.runner.pool import Pool
+from fastsim.sweeps.runner.pool import WorkerPool
 from fastsim.sweeps.worker import Job, TaskRunner
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 512
 """Configurations in one kernel call: the arrays of more would only grow."""
 POOL_PAYS_S = 6.0
-"""A batch expected to take longer starts the worker processes: each first loads the kernels, about two seconds."""
+"""Tasks expected to take longer start the worker processes: each first loads the kernels, about two seconds."""
 
 
-class Batch(NamedTuple):
+class EvaluatorTask(NamedTuple):
     """A task of workers: some configurations over one load, and where their rows go; int64 of shape (count,)."""
 
     load: Load
@@ -44,8 +44,8 @@ class Batch(NamedTuple):
     places: npt.NDArray[np.int64]
 
 
-class Answer(NamedTuple):
-    """Rows of a batch and their places: floats and ints in the order of the metrics' columns, and the workload's id."""
+class EvaluatorRows(NamedTuple):
+    """Rows of a task and their places: floats and ints in the order of the metrics' columns, and the workload's id."""
 
     places: npt.NDArray[np.int64]
     workload_id: str
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class MetricTable:
     """Rows by column name, without a data frame: what searches read.
 
     `floats` is float64 of shape (count, len(float_columns(class_names))), NaN standing for null, `ints` int64 of shape
@@ -91,7 +91,7 @@ class Evaluator:
     grid
         Whose configurations `rows` runs; none: only `table` is used.
     workers
-        Worker processes; 1 runs everything here. They are started by the first batch that is large enough to pay.
+        Worker processes; 1 runs everything here. They are started by the first task that is large enough to pay.
 
     Attributes
     ----------
@@ -106,8 +106,8 @@ class Evaluator:
         self.workers = workers or 1
         self.runs = 0
         self._plan = LoadPlan()
-        self._pool: Pool | None = None
-        self._waiting: deque[Batch] = deque()
+        self._pool: WorkerPool | None = None
+        self._waiting: deque[EvaluatorTask] = deque()
         self._seconds = 0.0
         if grid is not None:
             compile_kernels(grid)
@@ -154,19 +154,19 @@ class Evaluator:
         outside = wanted[(wanted < 0) | (wanted >= self.grid.size)]
         if len(outside):
             raise InputError(f"config-id {outside[0]}, but an integer from 0 to {self.grid.size - 1} was expected")
-        batches = []
+        tasks = []
         workloads = wanted // self.grid.configs_per_workload
         for workload in dict.fromkeys(workloads.tolist()):
             places = np.flatnonzero(workloads == workload)
             load = Load(self.grid.workload_config(workload))
-            batches.append(Batch(load, records_at(self.grid, wanted[places]), places))
-        found = self._answers(batches, len(wanted))
+            tasks.append(EvaluatorTask(load, records_at(self.grid, wanted[places]), places))
+        found = self._answers(tasks, len(wanted))
         if self.grid.some_refused:
             refused = self.grid.refused(wanted)
             found.floats[refused], found.ints[refused] = refused_rows(int(refused.sum()), self.grid.class_names)
         return part_frame(self.grid, wanted, found.workload_ids, found.floats, found.ints)
 
-    def table(self, pairs: Sequence[tuple[Load, Config]]) -> Table:
+    def table(self, pairs: Sequence[tuple[Load, Config]]) -> MetricTable:
         """Metrics of configurations over loads, in the order given.
 
         Of a configuration's own workload only counts whether it is a closed loop.
@@ -180,19 +180,19 @@ class Evaluator:
         for place, (load, _) in enumerate(pairs):
             by_load.setdefault(load, []).append(place)
         records: dict[tuple[int, ...], Records] = {}  # making them takes longer than a short run
-        batches = []
+        tasks = []
         for load, places in by_load.items():
             configs = [pairs[place][1] for place in places]
             key = tuple(map(id, configs))
             if key not in records:
                 records[key] = records_of(configs)
-            batches.append(Batch(load, records[key], np.array(places)))
-        return self._answers(batches, len(pairs))
+            tasks.append(EvaluatorTask(load, records[key], np.array(places)))
+        return self._answers(tasks, len(pairs))
 
-    def _answers(self, batches: list[Batch], count: int) -> Table:
-        """Run every batch; the rows of each go to its places."""
-        pieces = [piece for batch in batches for piece in _pieces(batch)]
-        classes = {batch.load.workload.classes.names for batch in batches}
+    def _answers(self, tasks: list[EvaluatorTask], count: int) -> MetricTable:
+        """Run every task; the rows of each go to its places."""
+        pieces = [piece for task in tasks for piece in _pieces(task)]
+        classes = {task.load.workload.classes.names for task in tasks}
         if len(classes) > 1:
             raise InputError(f"loads with the classes {sorted(classes)}, but the same ones of all loads were expected")
         (class_names,) = classes or {()}
@@ -201,29 +201,29 @@ class Evaluator:
         ids = [""] * count
         expected_s = self._seconds / max(self.runs, 1) * count
         if self._pool is None and self.workers > 1 and len(pieces) > 1 and expected_s > POOL_PAYS_S:
-            engines = frozenset(share.engine for batch in batches for share in batch.records.shares)
-            self._pool = Pool(EvaluatorJob(engines), self._next_batch, self.workers, self.workers)
+            engines = frozenset(share.engine for task in tasks for share in task.records.shares)
+            self._pool = WorkerPool(EvaluatorJob(engines), self._next_task, self.workers, self.workers)
             self._pool.start()
         started = time.perf_counter()
-        answers = (run_batch(self._plan, piece) for piece in pieces) if self._pool is None else self._pooled(pieces)
+        answers = (run_task(self._plan, piece) for piece in pieces) if self._pool is None else self._pooled(pieces)
         for answer in answers:
             floats[answer.places], ints[answer.places] = answer.floats, answer.ints
             for place in answer.places.tolist():
                 ids[place] = answer.workload_id
         self._seconds += (time.perf_counter() - started) * (1 if self._pool is None else self.workers)
         self.runs += count
-        return Table(ids, floats, ints, class_names)
+        return MetricTable(ids, floats, ints, class_names)
 
-    def _next_batch(self) -> Batch | None:
+    def _next_task(self) -> EvaluatorTask | None:
         return self._waiting.popleft() if self._waiting else None
 
-    def _pooled(self, pieces: list[Batch]) -> Iterator[Answer]:
+    def _pooled(self, pieces: list[EvaluatorTask]) -> Iterator[EvaluatorRows]:
         """Answers of the workers, in any order. When one cannot be had, the workers end.
 
         Raises
         ------
         FastsimError
-            What a batch raised.
+            What a task raised.
         WorkError
             When a worker died.
         """
@@ -261,24 +261,23 @@ class EvaluatorJob(Job):
         return ["fastsim.sweeps.worker", "fastsim.simulation", *map(runtime_module, sorted(self.engines))]
 
     def prepare(self) -> None:
-        """Nothing: a batch loads its kernels when it runs."""
+        """Nothing: a task loads its kernels when it runs."""
 
     def start(self) -> TaskRunner:
-        """What runs batches, keeping the last loads."""
+        """What runs tasks, keeping the last loads."""
         plan = LoadPlan()
-        return lambda batch, announce, asked: run_batch(plan, batch)
+        return lambda task, announce, asked: run_task(plan, task)
 
 
-def _pieces(batch: Batch) -> Iterable[Batch]:
-    """A batch in kernel calls of bounded size."""
-    return [
-        Batch(batch.load, batch.records.part(start, start + MOST_AT_ONCE), batch.places[start : start + MOST_AT_ONCE])
-        for start in range(0, len(batch.records), MOST_AT_ONCE)
-    ]
+def _pieces(task: EvaluatorTask) -> Iterator[EvaluatorTask]:
+    """A task in kernel calls of bounded size."""
+    for start in range(0, len(task.records), MOST_AT_ONCE):
+        stop = start + MOST_AT_ONCE
+        yield EvaluatorTask(task.load, task.records.part(start, stop), task.places[start:stop])
 
 
-def run_batch(plan: LoadPlan, batch: Batch) -> Answer:
-    """Rows of a batch, in this process."""
-    workload = plan.build(batch.load)
-    rows = simulate_chunk(workload, batch.records)
-    return Answer(batch.places, workload.workload_id, rows.floats, rows.ints)
+def run_task(plan: LoadPlan, task: EvaluatorTask) -> EvaluatorRows:
+    """Rows of a task, in this process."""
+    workload = plan.build(task.load)
+    rows = simulate_chunk(workload, task.records)
+    return EvaluatorRows(task.places, workload.workload_id, rows.floats, rows.ints)

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from fastsim.analysis.explain.history import History
-from fastsim.analysis.explain.spans import Kind, Span
+from fastsim.analysis.explain.spans import Span, SpanKind
 from fastsim.analysis.explain.waits import Stay
 from fastsim.config import Config, resolved
 from fastsim.engines.outputs import NEVER, Status
@@ -129,10 +129,10 @@ def _computed(spans: list[Span]) -> list[At]:
             tokens, steps = tokens + last.tokens, steps + last.steps
             at += 1
         time = seconds(last.end_us - first.start_us)
-        if first.kind is Kind.DECODE:
+        if first.kind is SpanKind.DECODE:
             events.append(At(first.start_us, 6, f"decodes {tokens:,} tokens in {time}"))
-        elif first.kind in (Kind.PREFILL, Kind.RECOMPUTE):
-            verb = "prefills" if first.kind is Kind.PREFILL else "recomputes"
+        elif first.kind in (SpanKind.PREFILL, SpanKind.RECOMPUTE):
+            verb = "prefills" if first.kind is SpanKind.PREFILL else "recomputes"
             chunks = "1 chunk" if steps == 1 else f"{steps:,} chunks"
             events.append(At(first.start_us, 4, f"{verb} {tokens:,} tokens in {chunks}, {time}"))
     return events

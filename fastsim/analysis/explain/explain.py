@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastsim.analysis.check.unservable import cause_of
 from fastsim.analysis.explain.events import events_of, rejected, seconds
 from fastsim.analysis.explain.history import History
-from fastsim.analysis.explain.spans import Kind
+from fastsim.analysis.explain.spans import SpanKind
 from fastsim.analysis.explain.waits import stays_of
 from fastsim.config import Config, resolved
 from fastsim.engines.outputs import NEVER, Status, Stop
@@ -14,19 +14,19 @@ from fastsim.engines.tape import Reason
 from fastsim.errors import InputError
 
 GROUPS = {
-    Kind.WAITING: "queueing",
-    Kind.PREEMPTED: "preempted, in the queue again",
-    Kind.SWAPPED: "swapped out, in the queue again",
-    Kind.RECOMPUTE: "recomputing what was lost",
-    Kind.STALLED: "running, but not scheduled",
-    Kind.PREFILL: "prefill",
-    Kind.DECODE: "decode",
+    SpanKind.WAITING: "queueing",
+    SpanKind.PREEMPTED: "preempted, in the queue again",
+    SpanKind.SWAPPED: "swapped out, in the queue again",
+    SpanKind.RECOMPUTE: "recomputing what was lost",
+    SpanKind.STALLED: "running, but not scheduled",
+    SpanKind.PREFILL: "prefill",
+    SpanKind.DECODE: "decode",
 }
-PREEMPTION_KINDS = (Kind.PREEMPTED, Kind.SWAPPED, Kind.RECOMPUTE)
+PREEMPTION_KINDS = (SpanKind.PREEMPTED, SpanKind.SWAPPED, SpanKind.RECOMPUTE)
 
 
 @dataclass(frozen=True)
-class Share:
+class TimeShare:
     """Microseconds of one kind: until the first token, and after it."""
 
     what: str
@@ -51,7 +51,7 @@ class Story:
     answer: str
     facts: tuple[str, ...]
     events: tuple[tuple[int, str], ...]
-    shares: tuple[Share, ...]
+    shares: tuple[TimeShare, ...]
     waits: tuple[tuple[Reason, int], ...]
     tokens_after_first: int
 
@@ -86,7 +86,7 @@ def explain(history: History, config: Config, request: int) -> Story:
 
 def worst_request(history: History) -> int:
     """Who was held up longest, by anything but its own prefill and decode: whom to ask about when nobody is named."""
-    own = (Kind.PREFILL, Kind.DECODE)
+    own = (SpanKind.PREFILL, SpanKind.DECODE)
     held_us = [sum(s.end_us - s.start_us for s in spans if s.kind not in own) for spans in history.spans]
     return held_us.index(max(held_us)) if held_us else 0
 
@@ -94,25 +94,25 @@ def worst_request(history: History) -> int:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def _shares(history: History, config: Config, request: int) -> tuple[Share, ...]:
+def _shares(history: History, config: Config, request: int) -> tuple[TimeShare, ...]:
     """Its time by kind. They add up to TTFT, and to E2E (or to the time until the run ended)."""
     first_us = int(history.log.first_token_us[request])
     cut_us = first_us if first_us != NEVER else 2**62
-    before: Counter[Kind] = Counter()
-    after: Counter[Kind] = Counter()
+    before: Counter[SpanKind] = Counter()
+    after: Counter[SpanKind] = Counter()
     for span in history.spans[request]:
         ttft_us = max(0, min(span.end_us, cut_us) - span.start_us)
         before[span.kind] += ttft_us
         after[span.kind] += span.end_us - span.start_us - ttft_us
-    shares = [Share(words, before[kind], after[kind]) for kind, words in GROUPS.items()]
-    shares.append(Share("frontend", round(resolved(config).latency.frontend_us or 0.0), 0))
+    shares = [TimeShare(words, before[kind], after[kind]) for kind, words in GROUPS.items()]
+    shares.append(TimeShare("frontend", round(resolved(config).latency.frontend_us or 0.0), 0))
     return tuple(share for share in shares if share.total_us > 0)
 
 
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 
-def _answer(history: History, config: Config, request: int, shares: tuple[Share, ...]) -> str:
+def _answer(history: History, config: Config, request: int, shares: tuple[TimeShare, ...]) -> str:
     log = history.log
     status = Status(int(log.status[request]))
     got = f"{int(log.num_generated[request]):,} of {int(history.workload.output_tokens[request]):,} output tokens"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fastsim.analysis.explain.spans import Kind, Span, spans_of
+from fastsim.analysis.explain.spans import Span, SpanKind, spans_of
 from fastsim.config import Config
 from fastsim.engines import check_ability
 from fastsim.engines.outputs import RequestLog
@@ -101,8 +101,10 @@ def _disagreement(history: History) -> str | None:
             if a.end_us != b.start_us:
                 return f"request {request}: a span ends at {a.end_us} us and the next starts at {b.start_us} us"
         sums["recomputed_tokens"] += sum(span.recomputed_tokens for span in spans)
-        sums["decode_tokens"] += sum(span.tokens for span in spans if span.kind is Kind.DECODE)
-        sums["prefill_tokens"] += sum(span.tokens for span in spans if span.kind in (Kind.PREFILL, Kind.RECOMPUTE))
+        sums["decode_tokens"] += sum(span.tokens for span in spans if span.kind is SpanKind.DECODE)
+        sums["prefill_tokens"] += sum(
+            span.tokens for span in spans if span.kind in (SpanKind.PREFILL, SpanKind.RECOMPUTE)
+        )
     sums["preemptions"] = len(history.preemptions)
     sums["prefix_hit_tokens"] = sum(event.hit_tokens for _, event in history.admissions if not event.from_host)
     counted = totals | {"prefix_hit_tokens": int(log.prefix_hit_tokens.sum())}

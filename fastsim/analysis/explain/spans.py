@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fastsim.workload import Workload
 
 
-class Kind(StrEnum):
+class SpanKind(StrEnum):
     """What a request was doing."""
 
     WAITING = "waiting"  # from its arrival to its first admission
@@ -30,7 +30,7 @@ class Span:
     `tokens` were scheduled in `steps` batches, `recomputed_tokens` of them not for the first time.
     """
 
-    kind: Kind
+    kind: SpanKind
     start_us: int
     end_us: int
     tokens: int = 0
@@ -73,7 +73,7 @@ class _Builder:
         self.computed = [0] * len(self.prompt)
         self.highest = [0] * len(self.prompt)
         self.length = list(self.prompt)
-        self.idle = [Kind.WAITING] * len(self.prompt)
+        self.idle = [SpanKind.WAITING] * len(self.prompt)
         self.spans: list[list[Span]] = [[] for _ in self.prompt]
 
     def fill(self, request: int, until_us: int) -> None:
@@ -87,11 +87,11 @@ class _Builder:
         self.fill(event.request, now_us)
         self.computed[event.request] = event.hit_tokens
         self.length[event.request] = event.length_tokens
-        self.idle[event.request] = Kind.STALLED
+        self.idle[event.request] = SpanKind.STALLED
 
     def preempt(self, now_us: int, event: Preempted) -> None:
         self.fill(event.request, now_us)
-        self.idle[event.request] = Kind.SWAPPED if event.host_blocks else Kind.PREEMPTED
+        self.idle[event.request] = SpanKind.SWAPPED if event.host_blocks else SpanKind.PREEMPTED
 
     def run(self, step: Step, request: int, tokens: int) -> None:
         """`tokens` in one batch; it samples one when nothing is missing any more."""
@@ -100,7 +100,7 @@ class _Builder:
         again = max(0, min(computed + tokens, self.highest[request]) - computed)
         self.fill(request, step.start_us)
         spans = self.spans[request]
-        kind = Kind.DECODE if decodes else Kind.RECOMPUTE if again else Kind.PREFILL
+        kind = SpanKind.DECODE if decodes else SpanKind.RECOMPUTE if again else SpanKind.PREFILL
         if not (decodes and spans and spans[-1].kind is kind and spans[-1].end_us >= step.start_us):
             start_us = max(step.start_us, spans[-1].end_us if spans else self.since[request])
             spans.append(Span(kind, start_us, step.end_us))
@@ -114,8 +114,8 @@ class _Builder:
             return
         for request, _ in steps[0].scheduled:
             spans = self.spans[request]
-            if spans[-1].kind is not Kind.DECODE:  # the list itself was the last prefill of one token
-                spans.append(Span(Kind.DECODE, max(spans[-1].end_us, steps[0].start_us), steps[0].end_us))
+            if spans[-1].kind is not SpanKind.DECODE:  # the list itself was the last prefill of one token
+                spans.append(Span(SpanKind.DECODE, max(spans[-1].end_us, steps[0].start_us), steps[0].end_us))
             self._add(request, len(steps), len(steps), steps[-1].end_us)
             self.length[request] += len(steps)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.analysis.explain.history import History
-from fastsim.analysis.explain.spans import Kind, Span
+from fastsim.analysis.explain.spans import Span, SpanKind
 from fastsim.engines.outputs import Status, Stop
 from fastsim.engines.tape import Preempted
 from fastsim.errors import InputError
@@ -25,13 +25,13 @@ FIRST_TRACK = 1_000_000
 """Of requests: Perfetto shows a track's number behind its name, drops number 0, and calls number `pid` the main one."""
 
 _WHAT = {
-    Kind.WAITING: "waiting",
-    Kind.PREFILL: "prefill",
-    Kind.RECOMPUTE: "recompute",
-    Kind.DECODE: "decode",
-    Kind.STALLED: "running, not scheduled",
-    Kind.PREEMPTED: "preempted",
-    Kind.SWAPPED: "swapped out",
+    SpanKind.WAITING: "waiting",
+    SpanKind.PREFILL: "prefill",
+    SpanKind.RECOMPUTE: "recompute",
+    SpanKind.DECODE: "decode",
+    SpanKind.STALLED: "running, not scheduled",
+    SpanKind.PREEMPTED: "preempted",
+    SpanKind.SWAPPED: "swapped out",
 }
 
 

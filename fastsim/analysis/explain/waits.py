@@ -11,7 +11,7 @@ from fastsim.engines.tape import Admitted, Call, Event, Held, Preempted, Queued,
 NEVER_CAME = (Status.PENDING, Status.REJECTED, Status.UNSERVABLE)
 
 
-class Part(NamedTuple):
+class WaitPart(NamedTuple):
     """The time from one schedule() call to the next. `refused` is at whom the scan ended, and what that one lacked."""
 
     start_us: int
@@ -28,7 +28,7 @@ class Stay:
     """
 
     since_us: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[WaitPart] = field(default_factory=list)
     ahead: int | None = None
 
     @property
@@ -47,7 +47,7 @@ def stays_of(history: History, request: int) -> list[Stay]:
     arrival_us = int(log.arrival_us[request])
     stays = [Stay(arrival_us)]
     stay: Stay | None = stays[0]
-    last = Part(arrival_us, arrival_us, Reason.BUSY)
+    last = WaitPart(arrival_us, arrival_us, Reason.BUSY)
     for now_us, call, events in _calls(history, request):
         if stay is not None and any(isinstance(event, Held) for event in events):
             last = last._replace(reason=Reason.DOOR)
@@ -57,7 +57,7 @@ def stays_of(history: History, request: int) -> list[Stay]:
             if isinstance(event, Preempted):
                 stays.append(Stay(now_us))
                 stay = stays[-1]
-                last = Part(now_us, now_us, Reason.BUSY)
+                last = WaitPart(now_us, now_us, Reason.BUSY)
             elif isinstance(event, Queued) and stay is not None:
                 stay.ahead = event.ahead
             elif isinstance(event, Admitted):
@@ -79,7 +79,7 @@ def _calls(history: History, request: int) -> Iterator[tuple[int, Call | None, l
     yield history.totals["end_us"], None, [event for event in history.tape.after if event.request == request]
 
 
-def _close(stay: Stay, part: Part, until_us: int) -> Part:
+def _close(stay: Stay, part: WaitPart, until_us: int) -> WaitPart:
     """End the part under way; the next one begins there."""
     if until_us > part.start_us:
         stay.parts.append(part._replace(end_us=until_us))

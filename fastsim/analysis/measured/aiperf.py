@@ -6,7 +6,7 @@ from typing import Any
 from fastsim.analysis.measured.result import (
     OUTPUT_THROUGHPUT,
     THROUGHPUT,
-    Result,
+    MeasuredLoad,
     count_of,
     figure_columns,
     is_number,
@@ -27,7 +27,7 @@ def is_result(document: Any) -> bool:
     )
 
 
-def read(source: str, document: Mapping[str, Any]) -> Result:
+def read(source: str, document: Mapping[str, Any]) -> MeasuredLoad:
     """A result from its object.
 
     Raises
@@ -51,7 +51,7 @@ def read(source: str, document: Mapping[str, Any]) -> Result:
     notes = ["AIPerf's inter_token_latency is a request's mean: it is read as TPOT"]
     if document.get("was_cancelled"):
         notes.append("the run was cancelled")
-    return Result(
+    return MeasuredLoad(
         source=source,
         tool="AIPerf",
         load={"workload.num_requests": count} | load,

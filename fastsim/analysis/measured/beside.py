@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.analysis.measured.read import is_summary, read_results
-from fastsim.analysis.measured.result import THROUGHPUT, Result, column_of
+from fastsim.analysis.measured.result import THROUGHPUT, MeasuredLoad, column_of
 from fastsim.config import Config
 from fastsim.errors import InputError
 from fastsim.workload import Trace, load_trace
@@ -55,7 +55,7 @@ def measured_figures(path: Path, config: Config) -> tuple[str, dict[str, float]]
     return f"{trace.format}, {path.name}", _of_requests(trace)
 
 
-def _of_this_load(path: Path, results: list[Result], config: Config) -> Result:
+def _of_this_load(path: Path, results: list[MeasuredLoad], config: Config) -> MeasuredLoad:
     if len(results) == 1:
         return results[0]
     workload = config.workload
@@ -97,7 +97,7 @@ def _of_requests(trace: Trace) -> dict[str, float]:
     return figures
 
 
-def understood(results: list[Result]) -> list[list[Any]]:
+def understood(results: list[MeasuredLoad]) -> list[list[Any]]:
     """Rows of a table of what was understood: file, tool, load, requests, mean lengths, figures, settings."""
     rows = []
     for result in results:

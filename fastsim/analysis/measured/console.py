@@ -6,8 +6,8 @@ from typing import Any
 from fastsim.analysis.measured.result import (
     OUTPUT_THROUGHPUT,
     THROUGHPUT,
-    Lengths,
-    Result,
+    MeasuredLengths,
+    MeasuredLoad,
     count_of,
     figure_columns,
     sent,
@@ -32,7 +32,7 @@ def tables(text: str) -> list[str]:
     return [text[start:end] for start, end in zip([0, *starts[1:]], [*starts[1:], len(text)], strict=True)]
 
 
-def read(source: str, text: str) -> Result:
+def read(source: str, text: str) -> MeasuredLoad:
     """A result from a text with one table.
 
     Raises
@@ -72,10 +72,10 @@ def read(source: str, text: str) -> Result:
             numbers.get("Burstiness factor"),
         )
     prompt, output = (
-        Lengths(numbers[name] / completed if name in numbers else None)
+        MeasuredLengths(numbers[name] / completed if name in numbers else None)
         for name in ("Total input tokens", "Total generated tokens")
     )
-    return Result(
+    return MeasuredLoad(
         source=source,
         tool="bench_serving's table",
         load={"workload.num_requests": completed} | load,

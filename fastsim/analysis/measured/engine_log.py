@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 
-from fastsim.analysis.measured.result import Result
+from fastsim.analysis.measured.result import MeasuredLoad
 
 POOL = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 BLOCKS = re.compile(r"# (?:GPU|cuda) blocks: ([\d,]+)")
@@ -20,7 +20,7 @@ def is_result(text: str) -> bool:
     return POOL.search(text) is not None or STATS.search(text) is not None or BLOCKS.search(text) is not None
 
 
-def read(source: str, text: str) -> Result:
+def read(source: str, text: str) -> MeasuredLoad:
     """What a log says: `engine.num_gpu_blocks` needs the block size, so the pool is in tokens here."""
     figures: dict[str, float] = {}
     engine: dict[str, int] = {}
@@ -40,7 +40,7 @@ def read(source: str, text: str) -> Result:
         figures[f"{name}_mean"], figures[f"{name}_max"] = sum(values) / len(values), max(values)
     if generation := [float(value) for value in GENERATION.findall(text)]:
         figures["output_throughput_tok_per_s"] = sum(generation) / len(generation)
-    return Result(
+    return MeasuredLoad(
         source=source,
         tool="vLLM's log",
         figures=figures,
@@ -51,7 +51,7 @@ def read(source: str, text: str) -> Result:
     )
 
 
-def pool_blocks(result: Result, block_size: int) -> int | None:
+def pool_blocks(result: MeasuredLoad, block_size: int) -> int | None:
     """`num_gpu_blocks` as the log gives it: blocks, or tokens over the block size."""
     if (blocks := result.engine.get("engine.num_gpu_blocks")) is not None:
         return int(blocks)

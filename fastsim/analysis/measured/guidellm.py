@@ -6,8 +6,8 @@ from typing import Any
 from fastsim.analysis.measured.result import (
     OUTPUT_THROUGHPUT,
     THROUGHPUT,
-    Lengths,
-    Result,
+    MeasuredLengths,
+    MeasuredLoad,
     count_of,
     figure_columns,
     is_number,
@@ -41,7 +41,7 @@ def stored_and_made(benchmark: Any) -> tuple[int, int | None]:
     return stored, made
 
 
-def read(source: str, benchmark: Mapping[str, Any]) -> Result:
+def read(source: str, benchmark: Mapping[str, Any]) -> MeasuredLoad:
     """A result from one benchmark of a report.
 
     Raises
@@ -61,7 +61,7 @@ def read(source: str, benchmark: Mapping[str, Any]) -> Result:
             figures[column] = float(mean)
     load, missing = _load(benchmark)
     prompt, output = (_lengths(benchmark, name) for name in ("prompt_token_count", "output_token_count"))
-    return Result(
+    return MeasuredLoad(
         source=source,
         tool="guidellm",
         load={"workload.num_requests": count} | load,
@@ -81,7 +81,7 @@ def _statistics(benchmark: Mapping[str, Any], metric: str) -> dict[str, Any]:
     return {**table, **{str(k).replace("p0", "p"): v for k, v in (percentiles or {}).items()}}
 
 
-def _lengths(benchmark: Mapping[str, Any], metric: str) -> Lengths:
+def _lengths(benchmark: Mapping[str, Any], metric: str) -> MeasuredLengths:
     return lengths_of(_statistics(benchmark, metric))
 
 

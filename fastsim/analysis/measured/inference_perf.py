@@ -6,7 +6,7 @@ from typing import Any
 from fastsim.analysis.measured.result import (
     OUTPUT_THROUGHPUT,
     THROUGHPUT,
-    Result,
+    MeasuredLoad,
     count_of,
     figure_columns,
     is_number,
@@ -28,7 +28,7 @@ def is_result(document: Any) -> bool:
     return isinstance(document, Mapping) and "load_summary" in document and "successes" in document
 
 
-def read(source: str, document: Mapping[str, Any]) -> Result:
+def read(source: str, document: Mapping[str, Any]) -> MeasuredLoad:
     """A result from its object.
 
     Raises
@@ -65,7 +65,7 @@ def read(source: str, document: Mapping[str, Any]) -> Result:
     failures = document.get("failures")
     if isinstance(failures, Mapping) and is_number(failures.get("count")) and failures["count"] > 0:
         notes.append(f"{source}: {int(failures['count'])} requests failed: simulated are those completed")
-    return Result(
+    return MeasuredLoad(
         source=source,
         tool="inference-perf",
         load=load,

@@ -4,7 +4,7 @@ import math
 import re
 from collections import defaultdict
 
-from fastsim.analysis.measured.result import Result
+from fastsim.analysis.measured.result import MeasuredLoad
 
 SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)", re.MULTILINE)
 EDGE = re.compile(r'le="([^"]+)"')
@@ -32,7 +32,7 @@ def is_result(text: str) -> bool:
     return re.search(r"^(# (HELP|TYPE) )?vllm:", text, re.MULTILINE) is not None
 
 
-def read(source: str, text: str) -> Result:
+def read(source: str, text: str) -> MeasuredLoad:
     """What a scrape says; a percentile is interpolated inside its bucket, as histogram_quantile does."""
     buckets: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     sums: dict[str, float] = defaultdict(float)
@@ -58,7 +58,7 @@ def read(source: str, text: str) -> Result:
         total, count = sums.get(f"{name}_sum"), sums.get(f"{name}_count")
         if total is not None and count:
             figures["itl_mean_ms" if latency == "itl" else f"{latency}_served_mean_ms"] = total / count * 1e3
-    return Result(
+    return MeasuredLoad(
         source=source,
         tool="vLLM's /metrics",
         figures=figures,

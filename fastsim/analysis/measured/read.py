@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.analysis.measured import aiperf, console, engine_log, guidellm, inference_perf, prometheus, vllm_bench
-from fastsim.analysis.measured.result import Result, name_of
+from fastsim.analysis.measured.result import MeasuredLoad, name_of
 from fastsim.errors import InputError
 from fastsim.workload.readers.files import read_text
 
@@ -14,12 +14,12 @@ KINDS = (
     "vllm bench serve --save-result, vllm bench sweep, SGLang's bench_serving, AIPerf, guidellm, inference-perf's "
     "lifecycle metrics, the console's table, vLLM's log or /metrics"
 )
-OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[[str, Any], Result]], ...] = (
+OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[[str, Any], MeasuredLoad]], ...] = (
     (vllm_bench.is_result, vllm_bench.read),
     (aiperf.is_result, aiperf.read),
     (inference_perf.is_result, inference_perf.read),
 )
-TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], Result]], ...] = (
+TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], MeasuredLoad]], ...] = (
     (console.is_result, console.read),
     (engine_log.is_result, engine_log.read),
     (prometheus.is_result, prometheus.read),
@@ -57,7 +57,7 @@ def is_summary(paths: Sequence[str | Path]) -> bool:
     return bool(parts)
 
 
-def read_results(paths: Sequence[str | Path]) -> list[Result]:
+def read_results(paths: Sequence[str | Path]) -> list[MeasuredLoad]:
     """Read the results of files and folders.
 
     Raises
@@ -120,7 +120,7 @@ def _lines(text: str) -> list[Any]:
     return documents
 
 
-def _result(source: str, document: Any) -> Result:
+def _result(source: str, document: Any) -> MeasuredLoad:
     if isinstance(document, str):
         return next(read for known, read in TEXTS if known(document))(source, document)
     for known, read in OBJECTS:

@@ -32,7 +32,7 @@ ENGINE_SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Lengths:
+class MeasuredLengths:
     """Tokens of a prompt or an output: their mean, and quantiles (share to tokens) where the file has them."""
 
     mean: float | None = None
@@ -49,7 +49,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Result:
+class MeasuredLoad:
     """A measured load.
 
     Attributes
@@ -77,8 +77,8 @@ class Result:
     source: str
     tool: str
     load: Mapping[str, Any] = field(default_factory=dict)
-    prompt: Lengths = Lengths()
-    output: Lengths = Lengths()
+    prompt: MeasuredLengths = MeasuredLengths()
+    output: MeasuredLengths = MeasuredLengths()
     figures: Mapping[str, float] = field(default_factory=dict)
     engine: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -116,13 +116,13 @@ def column_of(latency: str, statistic: str) -> str:
     return "itl_mean_ms" if latency == "itl" else f"{latency}_served_mean_ms"
 
 
-def lengths_of(table: Any, mean: str = "mean") -> Lengths:
+def lengths_of(table: Any, mean: str = "mean") -> MeasuredLengths:
     """Lengths from a table of statistics with quantiles."""
     if not isinstance(table, Mapping):
-        return Lengths()
+        return MeasuredLengths()
     quantiles = {share: float(table[name]) for name, share in QUANTILES.items() if is_number(table.get(name))}
     value = table.get(mean)
-    return Lengths(float(value) if is_number(value) and value > 0 else None, quantiles)
+    return MeasuredLengths(float(value) if is_number(value) and value > 0 else None, quantiles)
 
 
 def engine_settings(table: Mapping[str, Any]) -> dict[str, Any]:

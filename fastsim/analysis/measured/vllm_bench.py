@@ -11,8 +11,8 @@ from fastsim.analysis.measured.result import (
     OUTPUT_THROUGHPUT,
     STATISTICS,
     THROUGHPUT,
-    Lengths,
-    Result,
+    MeasuredLengths,
+    MeasuredLoad,
     count_of,
     engine_settings,
     figure_columns,
@@ -34,7 +34,7 @@ def is_result(document: Any) -> bool:
     )
 
 
-def read(source: str, document: Mapping[str, Any]) -> Result:
+def read(source: str, document: Mapping[str, Any]) -> MeasuredLoad:
     """A result from its object.
 
     Raises
@@ -52,7 +52,7 @@ def read(source: str, document: Mapping[str, Any]) -> Result:
     load, said = sent(source, document.get("request_rate"), document.get("max_concurrency"), document.get("burstiness"))
     sglang = "sglang" in str(document.get("backend", "")).lower()
     prompt, output = (
-        Lengths(total / completed if is_number(total := document.get(key)) and total > 0 else None)
+        MeasuredLengths(total / completed if is_number(total := document.get(key)) and total > 0 else None)
         for key in ("total_input_tokens", "total_output_tokens")
     )
     tables = {
@@ -73,7 +73,7 @@ def read(source: str, document: Mapping[str, Any]) -> Result:
     if sglang and document.get("dataset_name") == "random":
         prompt, output = _uniform(document, "input", prompt), _uniform(document, "output", output)
     model = document.get("model_id") or document.get("model")
-    return Result(
+    return MeasuredLoad(
         source=source,
         tool="SGLang bench_serving" if sglang else "vllm bench serve",
         load={"workload.num_requests": completed} | load,
@@ -87,10 +87,10 @@ def read(source: str, document: Mapping[str, Any]) -> Result:
     )
 
 
-def _uniform(document: Mapping[str, Any], name: str, lengths: Lengths) -> Lengths:
+def _uniform(document: Mapping[str, Any], name: str, lengths: MeasuredLengths) -> MeasuredLengths:
     """SGLang's random data set: whole numbers from range_ratio x length to length, all alike often."""
     longest, ratio = document.get(f"random_{name}_len"), document.get("random_range_ratio")
     if not is_number(longest) or not is_number(ratio) or longest < 1 or not 0 <= ratio <= 1:
         return lengths
     least = max(float(int(longest * ratio)), 1.0)
-    return Lengths(lengths.mean, {0.0: least, 0.5: (least + longest) / 2, 1.0: float(longest)})
+    return MeasuredLengths(lengths.mean, {0.0: least, 0.5: (least + longest) / 2, 1.0: float(longest)})

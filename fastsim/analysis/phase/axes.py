@@ -12,7 +12,7 @@ from fastsim.config.spec import Layer
 from fastsim.errors import InputError
 from fastsim.sweeps.grid import Grid
 from fastsim.sweeps.grid.digits import axis_values
-from fastsim.sweeps.grid.sweep import SEED, Sweep, parse_axis, read_sweep
+from fastsim.sweeps.grid.sweep import SEED, SweepTable, parse_axis, read_sweep
 
 MAX_RESOLUTION = 4096
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -73,7 +73,7 @@ def phase_grid(
     return grid, found[0], found[1] if len(found) > 1 else None, left
 
 
-def _axis(text: str, option: str, sweep: Sweep, resolution: int | None) -> tuple[str, Any]:
+def _axis(text: str, option: str, sweep: SweepTable, resolution: int | None) -> tuple[str, Any]:
     """Name of an axis, and its values (or options of a choice)."""
     if "=" not in text:
         name = text.strip()

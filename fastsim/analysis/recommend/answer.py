@@ -9,7 +9,7 @@ import numpy as np
 from fastsim.analysis.cost import COST, THROUGHPUT, Price
 from fastsim.analysis.recommend.flags import deployment_flags, serve_command, serve_flags
 from fastsim.analysis.recommend.hardware import Hardware
-from fastsim.analysis.recommend.rate import MaxRate, Replicas
+from fastsim.analysis.recommend.rate import FewestReplicas, MaxRate
 from fastsim.analysis.recommend.slo import Interval, Outlook
 from fastsim.analysis.recommend.space import BLOCKS, SEQS, TOKENS
 from fastsim.analysis.recommend.trials import Traffic
@@ -90,7 +90,7 @@ class Recommendation:
     search_runs: int
     seconds: float
     rate: MaxRate | None = None
-    replicas: Replicas | None = None
+    replicas: FewestReplicas | None = None
     notes: tuple[str, ...] = field(default=())
     hardware: Hardware | None = None
     deployment: Mapping[str, Any] = field(default_factory=dict)

@@ -71,7 +71,7 @@ class MaxRate:
 
 
 @dataclass(frozen=True)
-class Replicas:
+class FewestReplicas:
     """The fewest replicas, requests dealt to them in turn, that meet the SLO; `fewer` is one replica less."""
 
     count: int
@@ -207,7 +207,7 @@ def _crossing(at: Floats, curve: Floats) -> float:
 
 def min_replicas(
     space: Space, trials: Trials, traffic: Traffic, config: Config, seeds: Sequence[int]
-) -> Replicas | None:
+) -> FewestReplicas | None:
     """The fewest replicas that carry the load within the SLO; None: more than 1,024 do not.
 
     Each number of replicas is tried with the settings at hand, and if they fail with those that are best for it.
@@ -240,4 +240,4 @@ def min_replicas(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if meets(middle) else (middle, high)
-    return Replicas(high, *tried[high], tried[low][1] if low else None)
+    return FewestReplicas(high, *tried[high], tried[low][1] if low else None)

@@ -26,7 +26,7 @@ MOVES = 4
 
 
 @dataclass(frozen=True)
-class Level:
+class Effort:
     """How much a look at a setting costs: seeds, and the share of the load."""
 
     seeds: tuple[int, ...]
@@ -61,8 +61,8 @@ class Search:
         self.traffic = traffic
         self.seen: dict[Point, Outlook] = {}
         share = traffic.short_share
-        self.first = Level((0,), share)
-        self.levels = (Level((0, 1), 1.0), Level((0, 1, 2, 3), 1.0))
+        self.first = Effort((0,), share)
+        self.levels = (Effort((0, 1), 1.0), Effort((0, 1, 2, 3), 1.0))
 
     def run(self) -> Found:
         """Search; the best settings come first."""
@@ -134,7 +134,7 @@ class Search:
             if place != point[knob]
         ]
 
-    def _outlooks(self, points: Sequence[Point], level: Level) -> list[Outlook]:
+    def _outlooks(self, points: Sequence[Point], level: Effort) -> list[Outlook]:
         configs = [self.space.config(point) for point in points]
         return self.trials.outlooks(configs, self.traffic, level.seeds, level.share)
 

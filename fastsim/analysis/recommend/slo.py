@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.analysis.compare.bootstrap import few_seeds_note, mean_intervals, two_groups
-from fastsim.analysis.evaluate.evaluate import Table
+from fastsim.analysis.evaluate.evaluate import MetricTable
 from fastsim.analysis.terms import Term
 
 Floats = npt.NDArray[np.float64]
@@ -25,7 +25,7 @@ MARGIN_WEIGHT = 0.02
 with more room left wins."""
 
 
-def margins(table: Table, terms: tuple[Term, ...]) -> Floats:
+def margins(table: MetricTable, terms: tuple[Term, ...]) -> Floats:
     """Margin of each row and term, at least WORST_MARGIN; float64, shape (rows, terms).
 
     Without terms there is one column: minus the recomputed share, so that of equals the less wasteful wins.
@@ -114,9 +114,9 @@ class Outlook:
     overloaded: float
 
     @classmethod
-    def of(cls, table: Table, rows: slice | npt.NDArray[np.intp], terms: tuple[Term, ...]) -> "Outlook":
+    def of(cls, table: MetricTable, rows: slice | npt.NDArray[np.intp], terms: tuple[Term, ...]) -> "Outlook":
         """The outlook of some rows of a table: one a seed."""
-        part = Table(table.workload_ids, table.floats[rows], table.ints[rows], table.class_names)
+        part = MetricTable(table.workload_ids, table.floats[rows], table.ints[rows], table.class_names)
         values = [part[term.column] for term in terms]
         means = {name: float(part[name].mean()) for name in SHOWN}
         grew = part["overloaded"][~np.isnan(part["overloaded"])]

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fastsim.analysis.evaluate.evaluate import Evaluator, Table
+from fastsim.analysis.evaluate.evaluate import Evaluator, MetricTable
 from fastsim.analysis.evaluate.loads import Load
 from fastsim.analysis.recommend.slo import Outlook
 from fastsim.analysis.terms import Term
@@ -147,6 +147,6 @@ class Trials:
         found = []
         for row in keys:
             floats, ints = zip(*(self._known[key] for key in row), strict=True)
-            table = Table([], np.array(floats), np.array(ints), self._class_names)
+            table = MetricTable([], np.array(floats), np.array(ints), self._class_names)
             found.append(Outlook.of(table, slice(None), self.terms))
         return found

@@ -7,8 +7,8 @@ from typing import Any
 import altair as alt
 
 from fastsim.analysis.report.figures import cell_classes, low_high, missing, points_with_lane
-from fastsim.analysis.report.phase import PhaseMap
-from fastsim.analysis.report.rows import OUTCOMES, Sweep
+from fastsim.analysis.report.phase import PhaseGrid
+from fastsim.analysis.report.rows import OUTCOMES, SweepReport
 from fastsim.analysis.report.theme import CLASSES, SHAPES, colour
 from fastsim.analysis.report.tradeoff import TradeOff
 
@@ -37,7 +37,7 @@ def _place_axis(title: str, labels: Sequence[str], **more: Any) -> alt.Axis:
     return alt.Axis(title=title, labelAngle=-40 if turned else 0, grid=False, labelOverlap=False, **more)
 
 
-def _cell_positions(phase: PhaseMap) -> dict[str, Any]:
+def _cell_positions(phase: PhaseGrid) -> dict[str, Any]:
     y, x = phase.y, phase.x
     if _upright(phase):
         return {"y": alt.Y("x:N", sort=x.labels, axis=alt.Axis(title=x.axis.name, grid=False))}
@@ -49,16 +49,16 @@ def _cell_positions(phase: PhaseMap) -> dict[str, Any]:
     return found
 
 
-def _upright(phase: PhaseMap) -> bool:
+def _upright(phase: PhaseGrid) -> bool:
     """Whether one axis of many words stands up the page, where there is room for them."""
     return phase.y is None and not phase.x.axis.is_number and len(phase.x.labels) > 8
 
 
-def _columns(phase: PhaseMap) -> int:
+def _columns(phase: PhaseGrid) -> int:
     return 1 if _upright(phase) else len(phase.x.labels)
 
 
-def _height(phase: PhaseMap) -> int:
+def _height(phase: PhaseGrid) -> int:
     if _upright(phase):
         return 26 * len(phase.x.labels)
     count = 1 if phase.y is None else len(phase.y.labels)
@@ -66,7 +66,7 @@ def _height(phase: PhaseMap) -> int:
     return round(max(min(max(46 * count, 60), max(26 * count, 340)), title))
 
 
-def verdict_map(phase: PhaseMap) -> Chart:
+def verdict_map(phase: PhaseGrid) -> Chart:
     """The most frequent verdict of each cell, with its share where others have it too."""
     records = [
         {
@@ -100,7 +100,7 @@ def verdict_map(phase: PhaseMap) -> Chart:
     )
 
 
-def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
+def metric_map(sweep: SweepReport, phase: PhaseGrid, metric: str) -> Chart:
     """A metric's mean in each cell, in five shades, the number written in it."""
     records, classes = cell_classes(phase, metric)
     label = sweep.label(metric)
@@ -130,11 +130,11 @@ def metric_map(sweep: Sweep, phase: PhaseMap, metric: str) -> Chart:
     )
 
 
-def _over(phase: PhaseMap) -> str:
+def _over(phase: PhaseGrid) -> str:
     return phase.x.axis.name + (f" and {phase.y.axis.name}" if phase.y else "")
 
 
-def trade_off(sweep: Sweep, trade: TradeOff, *, choose: bool = True) -> Chart:
+def trade_off(sweep: SweepReport, trade: TradeOff, *, choose: bool = True) -> Chart:
     """Two metrics by setting, shapes by verdict, a line along the front, and a lane for those that were not reached."""
     records, lane, log = points_with_lane(sweep, trade)
     y_title, x_title = sweep.label(trade.y), sweep.label(trade.x)

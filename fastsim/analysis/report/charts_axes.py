@@ -6,9 +6,9 @@ from typing import Any
 import altair as alt
 
 from fastsim.analysis.report.charts import Chart, data, finished, outcomes
-from fastsim.analysis.report.effects import Effect
+from fastsim.analysis.report.effects import AxisEffect
 from fastsim.analysis.report.figures import setting_text
-from fastsim.analysis.report.rows import Sweep
+from fastsim.analysis.report.rows import SweepReport
 from fastsim.analysis.report.spread import Spread
 from fastsim.analysis.report.theme import colour
 
@@ -22,7 +22,7 @@ _EFFECTS = {
 }
 
 
-def effect(sweep: Sweep, one: Effect, metrics: Sequence[str], *, choose: bool = True) -> Chart | None:
+def effect(sweep: SweepReport, one: AxisEffect, metrics: Sequence[str], *, choose: bool = True) -> Chart | None:
     """The relative change of every level against the baseline with its interval; the reader chooses the metric."""
     if one.table is None:
         return None
@@ -88,7 +88,7 @@ def _effect_text(row: dict[str, Any]) -> str:
     return f"{100 * row['relative']:+.1f} % ({100 * row['relative_low']:+.1f} to {100 * row['relative_high']:+.1f})"
 
 
-def spread(sweep: Sweep, found: Spread) -> Chart:
+def spread(sweep: SweepReport, found: Spread) -> Chart:
     """A mark a seed for each setting; seeds without a value stand in a lane of their own on the right."""
     texts = [setting_text(sweep, row) for row in found.settings.to_dicts()]
     values = found.points["value"].drop_nulls()

@@ -9,7 +9,7 @@ from fastsim.analysis.compare.paired import SEED, compare
 from fastsim.analysis.cost import COST
 from fastsim.analysis.report.phase import by_importance
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import Axis, Sweep
+from fastsim.analysis.report.rows import ReportAxis, SweepReport
 from fastsim.errors import InputError
 
 MOST_AXES, MOST_LEVELS, MOST_METRICS = 12, 80, 5
@@ -18,16 +18,16 @@ MOST_ROWS = 150_000
 
 
 @dataclass(frozen=True)
-class Effect:
+class AxisEffect:
     """What one axis changes: the table of `compare`, or why there is none. `notes` say what was left out."""
 
-    axis: Axis
+    axis: ReportAxis
     table: pl.DataFrame | None
     reason: str
     notes: tuple[str, ...]
 
 
-def effects(sweep: Sweep, metrics: tuple[str, ...]) -> tuple[list[Effect], int]:
+def effects(sweep: SweepReport, metrics: tuple[str, ...]) -> tuple[list[AxisEffect], int]:
     """The effect of each axis, and how many axes there are.
 
     What can be set comes before what the load is, and what explains most of the first metric before the rest.
@@ -36,7 +36,7 @@ def effects(sweep: Sweep, metrics: tuple[str, ...]) -> tuple[list[Effect], int]:
     return [_effect(sweep, axis, metrics) for axis in axes[:MOST_AXES]], len(axes)
 
 
-def effect_metrics(sweep: Sweep) -> tuple[str, ...]:
+def effect_metrics(sweep: SweepReport) -> tuple[str, ...]:
     """The metrics that are compared: the objectives first."""
     usual = ("request_throughput_req_per_s", "ttft_p99_ms", "tpot_served_mean_ms", "recomputed_share", "preemptions")
     wanted = [*(name for name, _ in sweep.objectives), *usual]
@@ -44,7 +44,7 @@ def effect_metrics(sweep: Sweep) -> tuple[str, ...]:
     return tuple(known[:MOST_METRICS])
 
 
-def _effect(sweep: Sweep, axis: Axis, metrics: tuple[str, ...]) -> Effect:
+def _effect(sweep: SweepReport, axis: ReportAxis, metrics: tuple[str, ...]) -> AxisEffect:
     notes = []
     rows = sweep.rows
     names = [other.name for other in sweep.axes]
@@ -64,6 +64,6 @@ def _effect(sweep: Sweep, axis: Axis, metrics: tuple[str, ...]) -> Effect:
         notes.append(f"The first {seeds:,} seeds are compared.")
     columns = [*names, *([SEED] if SEED in rows.collect_schema().names() else []), *metrics]
     try:
-        return Effect(axis, compare(rows.select(columns), axis.name, metrics), "", tuple(notes))
+        return AxisEffect(axis, compare(rows.select(columns), axis.name, metrics), "", tuple(notes))
     except InputError as error:  # an axis of a zip has no pairs, a sample may have none: say so in the report
-        return Effect(axis, None, str(error), tuple(notes))
+        return AxisEffect(axis, None, str(error), tuple(notes))

@@ -9,8 +9,8 @@ import polars as pl
 from fastsim.analysis.compare.metrics import null_is_infinite
 from fastsim.analysis.compare.paired import level_text
 from fastsim.analysis.numbers import number
-from fastsim.analysis.report.phase import PhaseMap
-from fastsim.analysis.report.rows import OUTCOMES, Sweep
+from fastsim.analysis.report.phase import PhaseGrid
+from fastsim.analysis.report.rows import OUTCOMES, SweepReport
 from fastsim.analysis.report.theme import CLASSES
 from fastsim.analysis.report.tradeoff import TradeOff
 
@@ -34,7 +34,7 @@ def value_text(row: dict[str, Any], metric: str) -> str:
     return f"{number(row[metric])} ({NO_VALUE} in {nulls} of {row['rows']})" if nulls else number(row[metric])
 
 
-def setting_text(sweep: Sweep, row: dict[str, Any]) -> str:
+def setting_text(sweep: SweepReport, row: dict[str, Any]) -> str:
     """A setting in words: `max_num_seqs 64, watermark 0.05`."""
     varied = [axis for axis in sweep.axes if len(axis.labels) > 1]
     shorts = [axis.short for axis in varied]
@@ -50,7 +50,7 @@ def outcome_text(row: dict[str, Any], outcomes: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
-def cell_classes(phase: PhaseMap, metric: str) -> tuple[list[dict[str, Any]], list[str]]:
+def cell_classes(phase: PhaseGrid, metric: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The cells of a metric's map, each in one of at most five classes of about as many cells, and the classes."""
     values = phase.cells[metric].drop_nulls().to_numpy()
     distinct = np.unique(values)
@@ -78,7 +78,7 @@ def cell_classes(phase: PhaseMap, metric: str) -> tuple[list[dict[str, Any]], li
     return records, list(dict.fromkeys(label for label in labels if label))
 
 
-def points_with_lane(sweep: Sweep, trade: TradeOff) -> tuple[list[dict[str, Any]], float | None, bool]:
+def points_with_lane(sweep: SweepReport, trade: TradeOff) -> tuple[list[dict[str, Any]], float | None, bool]:
     """Points to draw, where the lane of those without a y stands (None: there are none), and whether y is a log."""
     known = trade.points["y"].drop_nulls().to_numpy()
     low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 1.0)
@@ -113,7 +113,7 @@ def low_high(records: list[dict[str, Any]]) -> tuple[float, float]:
     return (min(known), max(known)) if known else (1.0, 1.0)
 
 
-def answered(sweep: Sweep) -> Sweep:
+def answered(sweep: SweepReport) -> SweepReport:
     """With an answer in any case: where the question has none, the best setting by what is asked for."""
     name, most = sweep.objectives[0]
     if sweep.question.answer or name not in sweep.metrics:
@@ -124,7 +124,7 @@ def answered(sweep: Sweep) -> Sweep:
     return replace(sweep, question=replace(sweep.question, answer=answer))
 
 
-def _best_words(sweep: Sweep, best: dict[str, Any]) -> str:
+def _best_words(sweep: SweepReport, best: dict[str, Any]) -> str:
     setting = setting_text(sweep, best)
     verdict = outcome_text(best, OUTCOMES)
     return f"{number(best[sweep.objectives[0][0]])}{' with ' if setting else ''}{setting} ({verdict})."

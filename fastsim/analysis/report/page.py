@@ -12,7 +12,7 @@ from fastsim.analysis.report import html, section_axes, section_table, sections
 from fastsim.analysis.report.document import document
 from fastsim.analysis.report.figures import outcome_text, setting_text
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import OUTCOMES, Sweep
+from fastsim.analysis.report.rows import OUTCOMES, SweepReport
 from fastsim.errors import InputError
 from fastsim.sweeps.store.contents import Contents
 
@@ -58,7 +58,7 @@ def _pairs(table: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in table.items())
 
 
-def page(sweep: Sweep, source: Provenance, gpu_hour_price: float | None = None) -> str:
+def page(sweep: SweepReport, source: Provenance, gpu_hour_price: float | None = None) -> str:
     """The HTML of a report. Its last line states its size."""
     charts = html.Charts()
     title = sweep.question.text or f"Sweep {sweep.folder.resolve().name}"
@@ -95,7 +95,7 @@ def _source(source: Provenance, price: float | None) -> str:
     return "\n".join(parts)
 
 
-def _cost(sweep: Sweep, price: float) -> str:
+def _cost(sweep: SweepReport, price: float) -> str:
     known = sweep.settings.filter(pl.col(COST).is_not_null()).sort(COST, "config_id")
     if known.is_empty():
         return f"At {price:g} a GPU-hour no setting has a cost: none delivered a token."

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from fastsim.analysis.compare.metrics import null_is_infinite
-from fastsim.analysis.report.rows import OUTCOMES, Axis, Sweep, dominant
+from fastsim.analysis.report.rows import OUTCOMES, ReportAxis, SweepReport, dominant
 
 MOST_NUMBERS, MOST_WORDS = 16, 40
 """Places of an axis on a map: an axis of more numbers is cut into ranges, of more words after so many."""
@@ -16,7 +16,7 @@ MOST_NUMBERS, MOST_WORDS = 16, 40
 class Place:
     """Where the values of an axis stand on a map: `labels` in order, and one index into them a level (-1: nowhere)."""
 
-    axis: Axis
+    axis: ReportAxis
     labels: list[str]
     index: list[int]
 
@@ -36,7 +36,7 @@ class Place:
         return frame.join(table, on=self.axis.name, how="left", nulls_equal=True, maintain_order="left")
 
 
-def place(axis: Axis) -> Place:
+def place(axis: ReportAxis) -> Place:
     """Every value in a place of its own, or ranges of numbers, or the first words."""
     count = len(axis.labels)
     if count <= (MOST_NUMBERS if axis.is_number else MOST_WORDS):
@@ -49,7 +49,7 @@ def place(axis: Axis) -> Place:
     return Place(axis, labels, index)
 
 
-def importance(sweep: Sweep, metric: str) -> dict[str, float]:
+def importance(sweep: SweepReport, metric: str) -> dict[str, float]:
     """How much of a metric's spread over settings each axis explains: epsilon squared of its ranks, 0 to 1.
 
     Null is the worst rank of a percentile and left out of others. An axis whose every value has one setting explains
@@ -59,7 +59,7 @@ def importance(sweep: Sweep, metric: str) -> dict[str, float]:
     return _explained(sweep, values)
 
 
-def _explained(sweep: Sweep, values: pl.Expr) -> dict[str, float]:
+def _explained(sweep: SweepReport, values: pl.Expr) -> dict[str, float]:
     frame = sweep.settings.with_columns(values.rank().alias("rank")).filter(pl.col("rank").is_not_null())
     n = frame.height
     total = _squares(frame)
@@ -84,7 +84,7 @@ def _squares(frame: pl.DataFrame) -> float:
     return float(((frame["rank"] - _mean(frame)) ** 2).sum()) if frame.height else 0.0
 
 
-def by_importance(sweep: Sweep, metric: str) -> list[Axis]:
+def by_importance(sweep: SweepReport, metric: str) -> list[ReportAxis]:
     """The axes that have more than one value, those that explain most first."""
     weight = importance(sweep, metric)
     varied = [axis for axis in sweep.axes if len(axis.labels) > 1]
@@ -92,7 +92,7 @@ def by_importance(sweep: Sweep, metric: str) -> list[Axis]:
 
 
 @dataclass(frozen=True)
-class PhaseMap:
+class PhaseGrid:
     """Cells of two axes (`y` None: of one).
 
     `cells` has a row a cell: `x`, `y` (indices of places), `settings`, `rows`, `n|OUTCOME`, `outcome`, `share` (of the
@@ -115,7 +115,7 @@ class PhaseMap:
         ]
 
 
-def phase_map(sweep: Sweep, metrics: tuple[str, ...]) -> PhaseMap | None:
+def phase_map(sweep: SweepReport, metrics: tuple[str, ...]) -> PhaseGrid | None:
     """The map over the two axes that explain most of the first metric and of the verdict; None without an axis.
 
     Words go up the page and numbers along it. An axis that moves together with the first one (a zip) is no second one.
@@ -132,15 +132,15 @@ def phase_map(sweep: Sweep, metrics: tuple[str, ...]) -> PhaseMap | None:
         x, y = y, x
     places = place(x), None if y is None else place(y)
     pooled = tuple(axis.name for axis in axes if axis not in (x, y))
-    return PhaseMap(*places, metrics, _cells(sweep, *places, metrics), pooled)
+    return PhaseGrid(*places, metrics, _cells(sweep, *places, metrics), pooled)
 
 
-def _together(sweep: Sweep, one: Axis, other: Axis) -> bool:
+def _together(sweep: SweepReport, one: ReportAxis, other: ReportAxis) -> bool:
     pairs = sweep.settings.select(one.name, other.name).n_unique()
     return pairs == max(len(one.labels), len(other.labels))
 
 
-def _cells(sweep: Sweep, x: Place, y: Place | None, metrics: tuple[str, ...]) -> pl.DataFrame:
+def _cells(sweep: SweepReport, x: Place, y: Place | None, metrics: tuple[str, ...]) -> pl.DataFrame:
     frame = x.column(sweep.settings, "x")
     frame = frame.with_columns(pl.lit(0).alias("y")) if y is None else y.column(frame, "y")
     figures = [pl.col(name).mean() for name in metrics]

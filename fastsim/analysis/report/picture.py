@@ -12,7 +12,7 @@ from fastsim.analysis.report.effects import effect_metrics, effects
 from fastsim.analysis.report.html import all_visible
 from fastsim.analysis.report.phase import phase_map
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import Sweep
+from fastsim.analysis.report.rows import SweepReport
 from fastsim.analysis.report.theme import LIGHT, config, in_light
 from fastsim.analysis.report.tradeoff import trade_offs
 
@@ -25,7 +25,7 @@ _TITLE = {"fontSize": 22, "subtitleFontSize": 14, "anchor": "start", "offset": 1
 _APART = {"scale": {"color": "independent", "fill": "independent", "shape": "independent"}}
 
 
-def picture(sweep: Sweep) -> bytes:
+def picture(sweep: SweepReport) -> bytes:
     """A PNG of a report, twice as many pixels as points."""
     return png_of(picture_spec(sweep))
 
@@ -37,7 +37,7 @@ def png_of(spec: dict[str, Any]) -> bytes:
     return bytes(vl_convert.vegalite_to_png(all_visible(spec), scale=SCALE))
 
 
-def picture_spec(sweep: Sweep) -> dict[str, Any]:
+def picture_spec(sweep: SweepReport) -> dict[str, Any]:
     """The picture as a Vega-Lite chart: two columns under a title that is the answer."""
     question = sweep.question
     seeds = "one seed" if sweep.seeds == 1 else f"{sweep.seeds:,} seeds"
@@ -69,7 +69,7 @@ def stacked(title: str, lines: list[str], titled: list[tuple[str, charts.Chart]]
     return dict(in_light(spec))
 
 
-def _charts(sweep: Sweep) -> list[tuple[str, charts.Chart]]:
+def _charts(sweep: SweepReport) -> list[tuple[str, charts.Chart]]:
     found: list[tuple[str, charts.Chart]] = []
     objective = next((name for name, _ in sweep.objectives if name in sweep.metrics), None)
     metrics = tuple(name for name in (objective, MEETS if MEETS in sweep.metrics else None) if name is not None)
@@ -93,7 +93,7 @@ def _charts(sweep: Sweep) -> list[tuple[str, charts.Chart]]:
     return found
 
 
-def _best_levels(sweep: Sweep, table: pl.DataFrame, metric: str) -> pl.DataFrame:
+def _best_levels(sweep: SweepReport, table: pl.DataFrame, metric: str) -> pl.DataFrame:
     """The rows of the levels with the best mean, in their own order."""
     rows = table.filter(pl.col("metric") == metric)
     best = rows.sort("level_mean", descending=sweep.more_is_better(metric), nulls_last=True).head(MOST_LEVELS)

@@ -47,7 +47,7 @@ DEFAULT_OBJECTIVE = ("goodput_req_per_s", True)
 
 
 @dataclass(frozen=True)
-class Axis:
+class ReportAxis:
     """An axis with its values in order: numbers ascending, words as the spec has them."""
 
     name: str
@@ -72,7 +72,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepReport:
     """What a report knows of a sweep.
 
     `settings` has one row a setting: every axis, `config_id` (of its first row), `rows`, `n|OUTCOME` (rows by verdict),
@@ -83,7 +83,7 @@ class Sweep:
 
     folder: Path
     rows: pl.LazyFrame
-    axes: tuple[Axis, ...]
+    axes: tuple[ReportAxis, ...]
     seeds: int
     metrics: tuple[str, ...]
     settings: pl.DataFrame
@@ -130,7 +130,7 @@ class Sweep:
 
 def read_sweep(
     folder: Path, question: Question, gpu_hour_price: float | None = None, rows: pl.LazyFrame | None = None
-) -> Sweep:
+) -> SweepReport:
     """Read a sweep's folder.
 
     Parameters
@@ -162,12 +162,12 @@ def read_sweep(
         cost = Price(gpu_hour_price).expression()
         settings = settings.with_columns(cost, pl.lit(0, pl.Int64).alias(f"{COST}|null"))
         metrics.append(COST)
-    axes = tuple(Axis(name, settings[name].unique().sort(nulls_last=True)) for name in axis_names)
+    axes = tuple(ReportAxis(name, settings[name].unique().sort(nulls_last=True)) for name in axis_names)
     seeds = int(rows.select(pl.col(SEED).n_unique()).collect().item()) if SEED in names else 1
-    return Sweep(folder, rows, axes, seeds, tuple(metrics), settings, question, _load_axes(rows, axes))
+    return SweepReport(folder, rows, axes, seeds, tuple(metrics), settings, question, _load_axes(rows, axes))
 
 
-def _load_axes(rows: pl.LazyFrame, axes: Sequence[Axis]) -> tuple[str, ...]:
+def _load_axes(rows: pl.LazyFrame, axes: Sequence[ReportAxis]) -> tuple[str, ...]:
     """The axes whose value follows from the workload's content, and those of workload keys."""
     varied = [axis.name for axis in axes if len(axis.labels) > 1]
     if not varied:

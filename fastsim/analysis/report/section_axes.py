@@ -4,18 +4,18 @@ import polars as pl
 
 from fastsim.analysis.numbers import more_seeds, number
 from fastsim.analysis.report import charts_axes, html
-from fastsim.analysis.report.effects import MOST_AXES, Effect, effect_metrics, effects
+from fastsim.analysis.report.effects import MOST_AXES, AxisEffect, effect_metrics, effects
 from fastsim.analysis.report.figures import setting_text
 from fastsim.analysis.report.html import Cell
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import Sweep
+from fastsim.analysis.report.rows import SweepReport
 from fastsim.analysis.report.spread import MOST_SETTINGS, spread
 
 _SMALL = 12
 """Values of an axis up to which two charts stand side by side."""
 
 
-def changes(sweep: Sweep, page: html.Charts) -> str:
+def changes(sweep: SweepReport, page: html.Charts) -> str:
     """What each axis changes."""
     metrics = effect_metrics(sweep)
     found, count = effects(sweep, metrics) if metrics else ([], 0)
@@ -47,7 +47,7 @@ def changes(sweep: Sweep, page: html.Charts) -> str:
     return "\n".join([*parts, f"<div class=pair>{''.join(small)}</div>" if small else "", *large])
 
 
-def _effect_table(sweep: Sweep, one: Effect, table: pl.DataFrame) -> str:
+def _effect_table(sweep: SweepReport, one: AxisEffect, table: pl.DataFrame) -> str:
     rows = [
         [
             Cell(sweep.label(row["metric"]), word=True),
@@ -72,7 +72,7 @@ def _effect_table(sweep: Sweep, one: Effect, table: pl.DataFrame) -> str:
     )
 
 
-def chance(sweep: Sweep, page: html.Charts) -> str:
+def chance(sweep: SweepReport, page: html.Charts) -> str:
     """The distribution over seeds."""
     objective = next((name for name, _ in sweep.objectives if name in sweep.metrics and name != MEETS), None)
     found = spread(sweep, objective) if objective else None

@@ -9,13 +9,13 @@ from fastsim.analysis.report import html
 from fastsim.analysis.report.figures import outcome_text, value_text
 from fastsim.analysis.report.html import Cell
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import OUTCOMES, Sweep
+from fastsim.analysis.report.rows import OUTCOMES, SweepReport
 
 MOST_SHOWN = 1000
 _ON_PAPER = 30
 
 
-def every_setting(sweep: Sweep) -> str:
+def every_setting(sweep: SweepReport) -> str:
     """The table of settings with its search."""
     axes = [axis.name for axis in sweep.axes if len(axis.labels) > 1]
     objectives = [name for name, _ in sweep.objectives]

@@ -9,9 +9,9 @@ from fastsim.analysis.numbers import column_label, number, short_key
 from fastsim.analysis.report import charts, html
 from fastsim.analysis.report.figures import missing, points_with_lane, setting_text
 from fastsim.analysis.report.html import Cell
-from fastsim.analysis.report.phase import PhaseMap, phase_map
+from fastsim.analysis.report.phase import PhaseGrid, phase_map
 from fastsim.analysis.report.question import MEETS
-from fastsim.analysis.report.rows import ERROR, OUTCOMES, Sweep
+from fastsim.analysis.report.rows import ERROR, OUTCOMES, SweepReport
 from fastsim.analysis.report.theme import SHAPES
 from fastsim.analysis.report.tradeoff import MOST_POINTS, TradeOff, trade_offs
 
@@ -31,7 +31,7 @@ _GLYPHS = {
 }
 
 
-def answer(sweep: Sweep) -> str:
+def answer(sweep: SweepReport) -> str:
     """The answer, what there is to it in numbers, and the rows it rests on."""
     question = sweep.question
     facts = [
@@ -48,7 +48,7 @@ def answer(sweep: Sweep) -> str:
     return "\n".join(parts)
 
 
-def _verdicts(sweep: Sweep) -> str:
+def _verdicts(sweep: SweepReport) -> str:
     items = "".join(
         f'<li><svg viewBox="0 0 16 16" aria-hidden=true fill="var(--{name})">{_GLYPHS[SHAPES[name]]}</svg>'
         f"{name}: {count:,} ({100 * count / sweep.height:.1f} %)</li>"
@@ -72,7 +72,7 @@ def _answer_table(frame: pl.DataFrame, title: str) -> str:
     return html.table(header, rows, title + rest)
 
 
-def where(sweep: Sweep, page: html.Charts) -> str:
+def where(sweep: SweepReport, page: html.Charts) -> str:
     """The phase map: verdicts, conditions met, and the objective."""
     objective = next((name for name, _ in sweep.objectives if name in sweep.metrics), None)
     metrics = tuple(name for name in (MEETS if MEETS in sweep.metrics else None, objective) if name is not None)
@@ -99,15 +99,15 @@ def where(sweep: Sweep, page: html.Charts) -> str:
     return "\n".join([parts[0], f"<div class=pair>{''.join(parts[1:])}</div>"])
 
 
-def _place_cells(phase: PhaseMap, cell: dict[str, Any]) -> list[Cell]:
+def _place_cells(phase: PhaseGrid, cell: dict[str, Any]) -> list[Cell]:
     return [Cell(cell["x"], word=True), *([Cell(cell["y"], word=True)] if phase.y else [])]
 
 
-def _place_header(phase: PhaseMap) -> list[str]:
+def _place_header(phase: PhaseGrid) -> list[str]:
     return [phase.x.axis.name, *([phase.y.axis.name] if phase.y else [])]
 
 
-def _verdict_table(phase: PhaseMap) -> str:
+def _verdict_table(phase: PhaseGrid) -> str:
     present = [name for name in OUTCOMES if phase.cells[f"n|{name}"].sum()]
     rows = [
         [*_place_cells(phase, cell), *(Cell(number(cell[f"n|{name}"])) for name in present)] for cell in phase.records()
@@ -115,7 +115,7 @@ def _verdict_table(phase: PhaseMap) -> str:
     return html.table([*_place_header(phase), *present], rows, "Rows of each cell by verdict")
 
 
-def _metric_table(sweep: Sweep, phase: PhaseMap, metric: str) -> str:
+def _metric_table(sweep: SweepReport, phase: PhaseGrid, metric: str) -> str:
     rows = [
         [
             *_place_cells(phase, cell),
@@ -129,7 +129,7 @@ def _metric_table(sweep: Sweep, phase: PhaseMap, metric: str) -> str:
     return html.table(header, rows, f"{sweep.label(metric)} of each cell")
 
 
-def trade(sweep: Sweep, page: html.Charts) -> str:
+def trade(sweep: SweepReport, page: html.Charts) -> str:
     """The trade-offs."""
     found = trade_offs(sweep)
     if not found:
@@ -148,7 +148,7 @@ def trade(sweep: Sweep, page: html.Charts) -> str:
     return html.paragraph(words, "note") + f"<div class=pair>{''.join(figures)}</div>"
 
 
-def _trade(sweep: Sweep, found: TradeOff, page: html.Charts) -> str:
+def _trade(sweep: SweepReport, found: TradeOff, page: html.Charts) -> str:
     y, x = sweep.label(found.y), sweep.label(found.x)
     caption = f"Better is {'right' if sweep.more_is_better(found.x) else 'left'} and "
     caption += "up." if sweep.more_is_better(found.y) else "down."
@@ -166,7 +166,7 @@ def _trade(sweep: Sweep, found: TradeOff, page: html.Charts) -> str:
     return page.figure(f"{y} against {x}", caption, charts.trade_off(sweep, found), more)
 
 
-def _front_table(sweep: Sweep, found: TradeOff) -> str:
+def _front_table(sweep: SweepReport, found: TradeOff) -> str:
     front = found.points.filter("front").sort("load", "x")
     rows = [
         [
@@ -183,7 +183,7 @@ def _front_table(sweep: Sweep, found: TradeOff) -> str:
     return html.table(header, rows, f"Settings that no other beats in both{rest}")
 
 
-def failures(sweep: Sweep, messages: list[dict[str, Any]]) -> str:
+def failures(sweep: SweepReport, messages: list[dict[str, Any]]) -> str:
     """A box that says what failed; empty when nothing did."""
     count = sweep.outcomes.get(ERROR, 0)
     if not count:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from fastsim.analysis.compare.paired import SEED
-from fastsim.analysis.report.rows import ERROR, Sweep
+from fastsim.analysis.report.rows import ERROR, SweepReport
 
 MOST_SETTINGS, MOST_SEEDS = 20, 100
 
@@ -25,7 +25,7 @@ class Spread:
     seeds_shown: int
 
 
-def spread(sweep: Sweep, metric: str) -> Spread | None:
+def spread(sweep: SweepReport, metric: str) -> Spread | None:
     """The best setting of each value of the question's `for_each`, or the best settings; None with one seed."""
     if sweep.seeds < 2 or metric not in sweep.metrics:
         return None

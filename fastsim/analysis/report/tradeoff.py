@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from fastsim.analysis.cost import COST
-from fastsim.analysis.report.rows import Axis, Sweep
+from fastsim.analysis.report.rows import ReportAxis, SweepReport
 
 MOST_POINTS = 1000
 MOST_LOADS = 12
@@ -44,7 +44,7 @@ class TradeOff:
         return self.points.height < self.settings
 
 
-def trade_offs(sweep: Sweep) -> list[TradeOff]:
+def trade_offs(sweep: SweepReport) -> list[TradeOff]:
     """Throughput against latencies and waste; with a price, cost against TTFT."""
     names, loads, column = _loads(sweep)
     found = []
@@ -66,7 +66,7 @@ def trade_offs(sweep: Sweep) -> list[TradeOff]:
     return found
 
 
-def _loads(sweep: Sweep) -> tuple[tuple[str, ...], list[str], pl.Series]:
+def _loads(sweep: SweepReport) -> tuple[tuple[str, ...], list[str], pl.Series]:
     """The loads that settings are compared under: the axes that change the requests.
 
     Where they are more than a reader can choose from, all settings stand together and no load is named.
@@ -89,7 +89,7 @@ def _loads(sweep: Sweep) -> tuple[tuple[str, ...], list[str], pl.Series]:
     return tuple(names), labels, joined["load"]
 
 
-def _load_label(axes: list[Axis], row: tuple[object, ...]) -> str:
+def _load_label(axes: list[ReportAxis], row: tuple[object, ...]) -> str:
     texts = [axis.labels[axis.levels.to_list().index(value)] for axis, value in zip(axes, row, strict=True)]
     return ", ".join(f"{axis.short} {text}" for axis, text in zip(axes, texts, strict=True))
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fastsim.engines.blis.limits import limits
 from fastsim.engines.clock import ENDS, LONGEST_RUN_US, fits, overflow
-from fastsim.engines.declaration import Engine, OwnColumn, Policy
+from fastsim.engines.declaration import Engine, OwnColumn, PolicyRow
 from fastsim.model import Model, Natural
 from fastsim.rule import Effect, Rule, absent
 
@@ -97,14 +97,14 @@ ENGINE = Engine(
         ),
     ),
     policies=(
-        Policy(
+        PolicyRow(
             "BLIS scheduler",
             "engine.blis.scheduler=sjf",
             "Under engine.name=blis: who is next, who is evicted, and which requests are dropped at arrival.",
             "BLIS",
             ("engine.blis.scheduler", "engine.blis.preemption_policy", "engine.blis.max_model_len"),
         ),
-        Policy(
+        PolicyRow(
             "BLIS CPU tier",
             "engine.blis.kv_cpu_blocks=2000",
             "Under engine.name=blis: full blocks are kept on the host too and reloaded, for time per block.",
@@ -115,7 +115,7 @@ ENGINE = Engine(
                 "engine.blis.kv_transfer_base_latency_us",
             ),
         ),
-        Policy(
+        PolicyRow(
             "BLIS block leak",
             "engine.blis.rollback_leak=true",
             "Under engine.name=blis: the leak behind the discussion's 0 completed requests, fixed since.",

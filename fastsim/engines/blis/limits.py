@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fastsim.engines.limits import Limit, Requests, Value, largest, longest
+from fastsim.engines.limits import Limit, RequestLengths, Value, largest, longest
 
 
-def limits(value: Value, requests: Requests) -> list[Limit]:
+def limits(value: Value, requests: RequestLengths) -> list[Limit]:
     """`max_model_len`, if there is one, and blocks for the prompt: one that outgrows the pool later is served."""
     limit = int(value("engine.blis.max_model_len"))
     whole = requests.prompt + requests.output

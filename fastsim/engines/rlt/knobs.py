@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fastsim.engines.clock import fixed_time, time_per_token
-from fastsim.engines.declaration import Engine, Policy
+from fastsim.engines.declaration import Engine, PolicyRow
 from fastsim.engines.rlt.limits import limits
 from fastsim.model import Coefficient, Model, Positive, type_integer
 from fastsim.rule import Rule, absent
@@ -121,7 +121,7 @@ ENGINE = Engine(
     rules=RULES,
     limits=limits,
     policies=(
-        Policy(
+        PolicyRow(
             "staged scheduler",
             "engine.rlt.mode=no_refill",
             "Under engine.name=vllm-rlt: how stages and loops of a recurrent model share the steps.",
@@ -133,14 +133,14 @@ ENGINE = Engine(
                 "engine.rlt.max_prefill_batches_before_decode",
             ),
         ),
-        Policy(
+        PolicyRow(
             "wavefront prefill",
             "engine.rlt.wavefront=true",
             "Under engine.name=vllm-rlt: prompts are prefilled range by range and depth by depth.",
             NAME,
             ("engine.rlt.wavefront", "engine.rlt.prefill_chunk_size"),
         ),
-        Policy(
+        PolicyRow(
             "depth planes",
             "engine.rlt.layout=shared",
             "Under engine.name=vllm-rlt: blocks for each loop or for all, as tokens come or all at admission, "
@@ -153,7 +153,7 @@ ENGINE = Engine(
                 "engine.rlt.watermark_ratio",
             ),
         ),
-        Policy(
+        PolicyRow(
             "swap preemption",
             "engine.rlt.enable_preemption=true",
             "Under engine.name=vllm-rlt: requests are swapped out for slots and blocks, and what a proven livelock is "

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fastsim.engines.limits import Limit, Requests, Value, largest
+from fastsim.engines.limits import Limit, RequestLengths, Value, largest
 
 
-def limits(value: Value, requests: Requests) -> list[Limit]:
+def limits(value: Value, requests: RequestLengths) -> list[Limit]:
     """Blocks in every depth plane for its prompt and declared output, whose last token never enters the cache."""
     planes = value("engine.rlt.max_loops") if value("engine.rlt.layout") == "last_exited" else 1
     held = requests.prompt + np.maximum(requests.declared, requests.output) - 1

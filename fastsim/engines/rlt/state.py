@@ -80,7 +80,7 @@ class Lists(NamedTuple):
     anchor_preemptions: I64
 
 
-class Batch(NamedTuple):
+class StepItems(NamedTuple):
     """Items of a step in selection order, (max(n, tasks),): request, first token, tokens, depth, element it was."""
 
     request: I64
@@ -136,7 +136,7 @@ class Pages(NamedTuple):
     owned: I64
 
 
-class Tape(NamedTuple):
+class NoteTape(NamedTuple):
     """What the recorder writes: `rows` (rows, 5), a `Note` and its operands each. No rows: off."""
 
     rows: I64
@@ -153,12 +153,12 @@ class State(NamedTuple):
     req: RequestState
     lists: Lists
     stages: Links
-    batch: Batch
+    batch: StepItems
     wave: Wave
     pages: Pages
     lru: Links
     log: RequestLog
-    tape: Tape
+    tape: NoteTape
 
 
 SCALARS_DTYPE = np.dtype(
@@ -275,7 +275,7 @@ def new_state(
             anchor_preemptions=_zeros(n),
         ),
         stages=_links(NUM_STAGES, n + num_tasks),
-        batch=Batch(*(_zeros(max(n, num_tasks)) for _ in Batch._fields)),
+        batch=StepItems(*(_zeros(max(n, num_tasks)) for _ in StepItems._fields)),
         wave=Wave(
             task_base=_zeros(n),
             request=_zeros(num_tasks),
@@ -293,7 +293,7 @@ def new_state(
         ),
         lru=_links(1, num_pages),
         log=log if log is not None else new_request_log(n),
-        tape=Tape(np.zeros((tape_rows, 5), np.int64)),
+        tape=NoteTape(np.zeros((tape_rows, 5), np.int64)),
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastsim.config import Config, EngineConfig, LatencyConfig, RunConfig
 from fastsim.engines.outputs import Stop
-from fastsim.engines.vllm.groups.codes import Kind
+from fastsim.engines.vllm.groups.codes import GroupKind
 from fastsim.engines.vllm.groups.layout import Group, Layout, Speculation
 from fastsim.engines.vllm.groups.layouts import number_of_layout
 from fastsim.engines.vllm.recorder import STEP_COLUMNS
@@ -66,7 +66,7 @@ def recorded_layout(recorded: dict[str, Any]) -> Layout:
     specs = recorded.get("kv_cache_groups") or [{"kind": "full", "block_size": recorded["block_size"]}]
     groups = tuple(
         Group(
-            Kind[{"none": "STATE", "align": "ALIGNED"}.get(spec.get("mode", ""), spec["kind"].upper())],
+            GroupKind[{"none": "STATE", "align": "ALIGNED"}.get(spec.get("mode", ""), spec["kind"].upper())],
             spec["block_size"],
             spec.get("window", spec.get("chunk", 0)),
             spec.get("spec_blocks", 0),

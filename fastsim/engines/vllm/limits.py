@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from fastsim.engines.limits import Limit, Requests, Value, largest, longest
+from fastsim.engines.limits import Limit, RequestLengths, Value, largest, longest
 
 NULL_BLOCKS = 1
 """Blocks of `engine.num_gpu_blocks` that no request can hold."""
 
 
-def limits(value: Value, requests: Requests) -> list[Limit]:
+def limits(value: Value, requests: RequestLengths) -> list[Limit]:
     """A prompt that leaves room for an output, and blocks for the request at its end."""
     limit, size = value("engine.max_model_len"), value("engine.block_size")
     at_end = np.minimum(requests.prompt + requests.output, limit) - 1  # the KV of the last token is never computed

@@ -12,8 +12,8 @@ from fastsim.engines.vllm.codes import PreemptionMode
 from fastsim.engines.vllm.gaps import GapLog, new_gap_log
 from fastsim.engines.vllm.recorder import Recorder
 from fastsim.engines.vllm.scalars import SCALARS_DTYPE
-from fastsim.engines.vllm.state import Blocks, Queues, Requests, Workload
-from fastsim.workload import Workload as Offered
+from fastsim.engines.vllm.state import Blocks, Queues, Requests, WorkloadArrays
+from fastsim.workload import Workload
 
 GAP_CAPACITY = 16_384
 """Segments and runs the log of gaps first has room for under `preemption_mode = "restart"`."""
@@ -29,7 +29,7 @@ class State(NamedTuple):
     table: Any  # of step times: PARAMS_DTYPE
     st: Any  # SCALARS_DTYPE
     tot: Any  # TOTALS_DTYPE
-    wl: Workload
+    wl: WorkloadArrays
     req: Requests
     q: Queues
     blk: Blocks
@@ -62,7 +62,7 @@ def _dtypes(fields: type[Any]) -> dict[str, Any]:
     return {name: hints[name].__args__[1].__args__[0] for name in fields._fields}
 
 
-def workload_arrays(offered: Offered) -> Workload:
+def workload_arrays(offered: Workload) -> WorkloadArrays:
     """The workload as kernels read it."""
     order = np.lexsort((offered.arrival_us, offered.priority))
     keys = np.stack((offered.priority[order], offered.arrival_us[order]))
@@ -71,7 +71,7 @@ def workload_arrays(offered: Offered) -> Workload:
     rank, victim_rank = np.empty((2, len(order)), np.int32)
     rank[order] = np.arange(len(order))
     victim_rank[order] = np.cumsum(starts)
-    return Workload(
+    return WorkloadArrays(
         arrival_us=offered.arrival_us,
         order=offered.arrival_order(),
         prompt_tokens=offered.prompt_tokens,
@@ -97,7 +97,7 @@ def with_larger_gap_log(memory: Memory) -> Memory:
     return memory._replace(gaps=new_gap_log(4 * len(memory.gaps.segment_tick)))
 
 
-def new_memory(records: npt.NDArray[np.void], workload: Workload) -> Memory:
+def new_memory(records: npt.NDArray[np.void], workload: WorkloadArrays) -> Memory:
     """Arrays large enough for each of the configurations over this workload.
 
     Raises

@@ -1,14 +1,14 @@
 """vLLM's rows of `fastsim policies`: what its knobs decide, where that comes from, and how to turn it on."""
 
-from fastsim.engines.declaration import Policy
+from fastsim.engines.declaration import PolicyRow
 
 BLIS, RLT, DISCUSSION = "BLIS", "vllm-rlt", "BLIS discussion"
 """Where policies come from that vLLM does not have."""
 
 
-def _policy(name: str, turn_on: str, what: str, origin: str, knobs: str) -> Policy:
+def _policy(name: str, turn_on: str, what: str, origin: str, knobs: str) -> PolicyRow:
     keys = tuple(knob if "." in knob else f"engine.{knob}" for knob in knobs.split())
-    return Policy(name, turn_on, what, origin, keys)
+    return PolicyRow(name, turn_on, what, origin, keys)
 
 
 POLICIES = (

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from fastsim.config import Config, EngineConfig
 from fastsim.engines.contract import (
     Batch,
+    EngineSession,
     Records,
     Rows,
     Run,
     Runtime,
-    Session,
     class_summary,
     new_class_columns,
     plain_rows,
@@ -37,7 +37,7 @@ from fastsim.engines.vllm.logs import LogsOfRuns
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, new_recorder
 from fastsim.engines.vllm.records import config_records
-from fastsim.engines.vllm.state import Workload as WorkloadArrays
+from fastsim.engines.vllm.state import WorkloadArrays
 from fastsim.engines.vllm.tape import recorded_tape, recorder_holds
 from fastsim.errors import InputError
 from fastsim.metrics import new_rows
@@ -189,7 +189,7 @@ class VllmRun(Run):
     memory: Memory
 
 
-class VllmSession(Session):
+class VllmSession(EngineSession):
     """One workload and the memory of its runs, which grows by its log of gaps alone.
 
     With `bounds`, of the records that will run, rows tell the workload's classes apart.

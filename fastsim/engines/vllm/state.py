@@ -32,7 +32,7 @@ NONE = -1
 """End of a linked list, or no such index."""
 
 
-class Workload(NamedTuple):
+class WorkloadArrays(NamedTuple):
     """The requests offered, read-only, each array of shape (num_requests,) unless said otherwise.
 
     ====================  =====  ======  ==========================================================================

@@ -18,7 +18,7 @@ PARTS = ("axes", "zip", "seeds", "choice")
 
 
 @dataclass
-class Sweep:
+class SweepTable:
     """What is swept, by where it was said. A later layer replaces what an earlier one said about the same key."""
 
     axes: dict[str, Sequence[Any]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Sweep:
         return [*self.axes, *(key for group in self.zips for key in group), *choices]
 
 
-def read_sweep(spec: Spec, axis_options: Iterable[str] = ()) -> Sweep:
+def read_sweep(spec: Spec, axis_options: Iterable[str] = ()) -> SweepTable:
     """What a spec sweeps. A setting in a later layer (`--set`) pins the axis of an earlier one.
 
     Raises
@@ -60,7 +60,7 @@ def read_sweep(spec: Spec, axis_options: Iterable[str] = ()) -> Sweep:
     InputError
         When an axis is not a key, empty, named twice or in two places, or zipped axes differ in length.
     """
-    sweep = Sweep()
+    sweep = SweepTable()
     for layer in spec.layers:
         _pin(sweep, layer)
         _add(sweep, layer)
@@ -69,7 +69,7 @@ def read_sweep(spec: Spec, axis_options: Iterable[str] = ()) -> Sweep:
     return sweep
 
 
-def _pin(sweep: Sweep, layer: Layer) -> None:
+def _pin(sweep: SweepTable, layer: Layer) -> None:
     for key in layer.settings:
         sweep.axes.pop(key, None)
         if key == SEED:
@@ -78,7 +78,7 @@ def _pin(sweep: Sweep, layer: Layer) -> None:
             raise InputError(f"{layer.source}: {key} is set, but it is part of a zip; a key outside was expected")
 
 
-def _add(sweep: Sweep, layer: Layer) -> None:
+def _add(sweep: SweepTable, layer: Layer) -> None:
     for name in layer.sweep:
         if name not in PARTS:
             raise InputError(
@@ -107,7 +107,7 @@ def _values(key: str, raw: object, layer: Layer) -> Sequence[Any]:
     return [resolved_path(key, value, layer.folder) for value in values] if is_trace(key) else values
 
 
-def _zips(sweep: Sweep, layer: Layer) -> list[dict[str, Sequence[Any]]]:
+def _zips(sweep: SweepTable, layer: Layer) -> list[dict[str, Sequence[Any]]]:
     """Zip groups: tables of their own axes, or lists of names of axes that advance together."""
     groups = layer.sweep["zip"]
     if not isinstance(groups, list):
@@ -133,7 +133,7 @@ def _zips(sweep: Sweep, layer: Layer) -> list[dict[str, Sequence[Any]]]:
     return out
 
 
-def _taken_axis(sweep: Sweep, name: str, source: str) -> Sequence[Any]:
+def _taken_axis(sweep: SweepTable, name: str, source: str) -> Sequence[Any]:
     if name not in sweep.axes:
         raise InputError(
             f"{source}: sweep.zip names {shown_name(name)}, but one of sweep.axes, named once, was expected"
@@ -196,7 +196,7 @@ def parse_axis(text: str) -> tuple[str, object]:
     return name, [parse_value(item) for item in value.split(",")]
 
 
-def _add_options(sweep: Sweep, spec: Spec, axis_options: Iterable[str]) -> None:
+def _add_options(sweep: SweepTable, spec: Spec, axis_options: Iterable[str]) -> None:
     set_keys = next((layer.settings for layer in spec.layers if layer.source == "--set"), {})
     here = Layer("--axis", Path())
     given: set[str] = set()
@@ -213,7 +213,7 @@ def _add_options(sweep: Sweep, spec: Spec, axis_options: Iterable[str]) -> None:
         sweep.axes[key] = _values(key, raw, here)
 
 
-def _check_places(sweep: Sweep, source: str) -> None:
+def _check_places(sweep: SweepTable, source: str) -> None:
     """Every key is swept in one place."""
     places = [("sweep.axes", key) for key in sweep.axes]
     places += [("sweep.seeds", SEED)] if sweep.seeds is not None else []

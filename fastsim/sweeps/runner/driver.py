@@ -18,7 +18,7 @@ from fastsim.sweeps.grid import Grid, Part
 from fastsim.sweeps.runner.cores import available_cores
 from fastsim.sweeps.runner.death_counter import DeathCounter
 from fastsim.sweeps.runner.dispatch import Event
-from fastsim.sweeps.runner.pool import Pool
+from fastsim.sweeps.runner.pool import WorkerPool
 from fastsim.sweeps.runner.progress import Progress, Silent
 from fastsim.sweeps.runner.signals import terminated_by_signal
 from fastsim.sweeps.store import PartRecord, SweepFolder, write_part
@@ -104,7 +104,7 @@ def sweep(
     selection.check_parts()
     progress = progress or Silent()
     with SweepFolder(Path(out), grid, selection, fresh=fresh) as folder:
-        run = _Run(folder, grid, backend, workers, progress)
+        run = _SweepRun(folder, grid, backend, workers, progress)
         try:
             return run.run()
         finally:
@@ -127,7 +127,7 @@ class Workers(Protocol):
         """What happens, until every task is done."""
 
 
-class _Run:
+class _SweepRun:
     """One sweep under way."""
 
     def __init__(
@@ -196,7 +196,7 @@ class _Run:
             workers, connection = connect(self.workers)
             return RayPool(SweepJob(self.grid, None), self._next_task, *self._useful(workers), connection)
         job = SweepJob(self.grid, self.folder.path.absolute())
-        return Pool(job, self._next_task, *self._useful(self.workers or available_cores()))
+        return WorkerPool(job, self._next_task, *self._useful(self.workers or available_cores()))
 
     def _useful(self, workers: int) -> tuple[int, int]:
         """How many of so many workers could have something to do, and how many without sharing parts."""

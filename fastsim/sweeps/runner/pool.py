@@ -25,7 +25,7 @@ START_AGAIN_AFTER_S = (0.05, 0.2, 1.0)
 
 
 @dataclass
-class _Worker(WorkerHandle):
+class _LocalWorker(WorkerHandle):
     process: BaseProcess
     connection: Connection
     started: bool = False
@@ -63,7 +63,7 @@ class _Worker(WorkerHandle):
         return Event("died", _cause(self.process.exitcode), current, self.at, tuple(self.tasks))
 
 
-class Pool:
+class WorkerPool:
     """Worker processes from `start`, or `__enter__`, to `close`, or `__exit__`, which kills those that are busy.
 
     Once its events have ended there can be more tasks, and more events.
@@ -79,7 +79,7 @@ class Pool:
     def __init__(self, job: Job, next_task: Callable[[], Any], size: int, first: int) -> None:
         self.job = job
         self.dispatcher = Dispatcher(next_task, size, first)
-        self.workers: list[_Worker] = []
+        self.workers: list[_LocalWorker] = []
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(job.modules)
 
@@ -99,7 +99,7 @@ class Pool:
                 worker.process.kill()
                 worker.process.join()
 
-    def __enter__(self) -> "Pool":
+    def __enter__(self) -> "WorkerPool":
         self.start()
         return self
 
@@ -121,7 +121,7 @@ class Pool:
                 while len(self.workers) < self.dispatcher.workers_wanted:
                     self._start_worker()
 
-    def _listen(self, worker: _Worker) -> Iterator[Event]:
+    def _listen(self, worker: _LocalWorker) -> Iterator[Event]:
         """Everything a worker has said, and its death if it is dead."""
         dead = not worker.process.is_alive()
         with suppress(EOFError, OSError):  # its death shows in its process
@@ -138,7 +138,7 @@ class Pool:
         with quiet_start():
             process = self._started_process(theirs)
         theirs.close()
-        self.workers.append(_Worker(process, ours))
+        self.workers.append(_LocalWorker(process, ours))
 
     def _started_process(self, connection: Connection) -> BaseProcess:
         """A worker that runs. The fork server may have been killed, and not yet be known to be dead: it is tried again.

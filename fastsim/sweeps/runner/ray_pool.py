@@ -98,7 +98,7 @@ REMOTE = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, concurrency_
 
 
 @dataclass
-class _Worker(WorkerHandle):
+class _RayWorker(WorkerHandle):
     """A worker as the driver sees it. `starting` is done when it is ready, `running` when its tasks are, in order."""
 
     number: int
@@ -201,7 +201,7 @@ class RayPool:
         self.job = job
         self.dispatcher = Dispatcher(next_task, size, first)
         self.connection = connection
-        self.workers: list[_Worker] = []
+        self.workers: list[_RayWorker] = []
         self.started = 0
 
     def __enter__(self) -> "RayPool":
@@ -240,9 +240,9 @@ class RayPool:
         self.started += 1
         handle = REMOTE.remote(self.started, self.watch, self.shared_job)
         begins = handle.ready.options(concurrency_group="work").remote(dict(source_hashes()), self.job.grid.spec_hash)
-        self.workers.append(_Worker(self.started, handle, begins))
+        self.workers.append(_RayWorker(self.started, handle, begins))
 
-    def _listen(self, worker: _Worker, reference: Any) -> Event:
+    def _listen(self, worker: _RayWorker, reference: Any) -> Event:
         """What a worker says: that it is ready, or a task's outcome; or its death."""
         try:
             value = ray.get(reference)
@@ -262,7 +262,7 @@ class RayPool:
         worker.asked = False
         return Event("done", value)
 
-    def _death_event(self, worker: _Worker, error: RayError) -> Event:
+    def _death_event(self, worker: _RayWorker, error: RayError) -> Event:
         """A worker, its node or its result is gone: what it was doing, and what it had not begun."""
         self.workers.remove(worker)
         with suppress(RayError):

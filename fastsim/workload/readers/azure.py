@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fastsim.workload.readers.table import Batch, Mask, has_columns, length_faults, numbers, read_table
+from fastsim.workload.readers.table import Mask, TraceRows, has_columns, length_faults, numbers, read_table
 from fastsim.workload.trace import Format, Trace, noted
 from fastsim.workload.workload import Int64Array
 
@@ -33,11 +33,11 @@ def read(path: Path) -> Trace:
     return noted(trace, f"the images of {with_images} requests are not modelled") if with_images else trace
 
 
-def _batch(frame: pl.DataFrame) -> Batch:
+def _batch(frame: pl.DataFrame) -> TraceRows:
     time_us, rest_ns, unreadable = _timestamps(frame)
     prompt, output = numbers(frame, "ContextTokens"), numbers(frame, "GeneratedTokens")
     images = numbers(frame, "NumImages") if "NumImages" in frame.columns else np.zeros(frame.height)
-    return Batch(
+    return TraceRows(
         [
             ("a TIMESTAMP that cannot be read", unreadable),
             *length_faults(prompt, output, "ContextTokens", "GeneratedTokens"),

@@ -17,8 +17,8 @@ import polars as pl
 from fastsim.errors import InputError
 from fastsim.model import shown
 from fastsim.workload.readers.table import (
-    Batch,
     Floats,
+    TraceRows,
     has_columns,
     length_faults,
     not_whole,
@@ -116,7 +116,7 @@ def _header(path: Path) -> dict[str, str]:
     return says
 
 
-def _batch(frame: pl.DataFrame) -> Batch:
+def _batch(frame: pl.DataFrame) -> TraceRows:
     arrays: dict[str, npt.NDArray[Any]] = {
         name: optional_numbers(frame, name, 0) for name in (*TIMES, *COUNTS, "vllm_priority")
     }
@@ -137,7 +137,7 @@ def _batch(frame: pl.DataFrame) -> Batch:
         *length_faults(prompt, output, "input_tokens", "output_tokens"),
     ]
     arrays |= {"arrival_time_us": arrival_us, "prompt_tokens": prompt, "output_tokens": output}
-    return Batch(faults, arrays)
+    return TraceRows(faults, arrays)
 
 
 def _not_time(values: Floats) -> npt.NDArray[np.bool_]:

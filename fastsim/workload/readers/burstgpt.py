@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from fastsim.workload.readers.table import (
-    Batch,
+    TraceRows,
     has_columns,
     not_whole,
     numbers,
@@ -33,9 +33,9 @@ def read(path: Path) -> Trace:
     return table.trace(path, FORMAT.name, since_first_us(table.arrays["time_s"]))
 
 
-def _batch(frame: pl.DataFrame) -> Batch:
+def _batch(frame: pl.DataFrame) -> TraceRows:
     time_s, prompt, output = (numbers(frame, name) for name in COLUMNS)
-    return Batch(
+    return TraceRows(
         [
             ("a Timestamp that is not a number of seconds", ~(abs(time_s) < 1e11)),
             ("0 Response tokens (a failed request)", output == 0),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.errors import InputError
-from fastsim.workload.readers.lines import Rows, UnusableRowError, read_document, whole
+from fastsim.workload.readers.lines import LineRows, UnusableRowError, read_document, whole
 from fastsim.workload.readers.table import since_first_us
 from fastsim.workload.trace import Format, Head, Trace, noted
 
@@ -37,7 +37,7 @@ def read(path: Path) -> Trace:
     if not isinstance(benchmarks, list) or not benchmarks:
         raise InputError(f"{path}: benchmarks is missing or empty, but guidellm's list of benchmarks was expected")
     _check_whole(path, benchmarks)
-    rows = Rows(start_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q", benchmark="q")
+    rows = LineRows(start_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q", benchmark="q")
     for index, benchmark in enumerate(benchmarks):
         for success, request in _requests(path, index, benchmark):
             rows.rows_read += 1
@@ -99,7 +99,7 @@ def _requests(path: Path, index: int, benchmark: Any) -> Iterator[tuple[bool, di
             yield success, request if isinstance(request, dict) else {}
 
 
-def _add(rows: Rows, request: dict[str, Any], success: bool, index: int) -> None:
+def _add(rows: LineRows, request: dict[str, Any], success: bool, index: int) -> None:
     if not success:
         raise UnusableRowError("a status that is not successful")
     start = _first(request, START)

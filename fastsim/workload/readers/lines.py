@@ -61,7 +61,7 @@ def number(row: dict[str, Any], key: str) -> float:
     return float(value)
 
 
-class Rows:
+class LineRows:
     """Usable rows as they are read: flat arrays by name ("d" float64 or "q" int64), and what was unusable."""
 
     def __init__(self, **types: str) -> None:
@@ -98,7 +98,7 @@ class Rows:
         )
 
 
-def read_rows(path: Path, rows: Rows, take: Callable[[dict[str, Any]], None]) -> None:
+def read_rows(path: Path, rows: LineRows, take: Callable[[dict[str, Any]], None]) -> None:
     """Feed every line's object to `take`, which adds to `rows` or raises UnusableRowError.
 
     Raises
@@ -113,7 +113,7 @@ def read_rows(path: Path, rows: Rows, take: Callable[[dict[str, Any]], None]) ->
             rows.unusable[str(fault)] += 1
 
 
-def objects(path: Path, rows: Rows) -> Iterator[dict[str, Any]]:
+def objects(path: Path, rows: LineRows) -> Iterator[dict[str, Any]]:
     """The objects of a file, one a line; other lines are counted as unusable."""
     try:
         with path.open("rb") as file:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fastsim.workload.readers.lines import Rows, UnusableRowError, has_keys, number, read_rows, whole
+from fastsim.workload.readers.lines import LineRows, UnusableRowError, has_keys, number, read_rows, whole
 from fastsim.workload.readers.table import whole_us
 from fastsim.workload.trace import Format, Trace
 
@@ -16,7 +16,7 @@ def read(path: Path) -> Trace:
     InputError
         When the file cannot be read.
     """
-    rows = Rows(time_ns="d", prompt_tokens="q", output_tokens="q")
+    rows = LineRows(time_ns="d", prompt_tokens="q", output_tokens="q")
 
     def take(row: dict[str, Any]) -> None:
         time_ns = number(row, "arrival_time_ns")

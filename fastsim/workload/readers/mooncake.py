@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.workload.prefix_tree import groups_of_chains
-from fastsim.workload.readers.lines import Rows, UnusableRowError, has_keys, number, read_rows, whole
+from fastsim.workload.readers.lines import LineRows, UnusableRowError, has_keys, number, read_rows, whole
 from fastsim.workload.readers.table import whole_us
 from fastsim.workload.trace import Format, Trace
 
@@ -28,7 +28,7 @@ def read(path: Path) -> Trace:
     InputError
         When the file cannot be read.
     """
-    rows = Rows(time_ms="d", prompt_tokens="q", output_tokens="q", chain_end="q")
+    rows = LineRows(time_ms="d", prompt_tokens="q", output_tokens="q", chain_end="q")
     chains = array("q")
 
     def take(row: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from fastsim.errors import InputError
-from fastsim.workload.readers.table import Batch, Floats, length_faults, numbers, read_table, since_first_us
+from fastsim.workload.readers.table import Floats, TraceRows, length_faults, numbers, read_table, since_first_us
 from fastsim.workload.trace import Format, Head, Trace, noted
 
 UNITS = {"_s": 1.0, "_sec": 1.0, "_secs": 1.0, "_seconds": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
@@ -62,13 +62,13 @@ def read(path: Path) -> Trace:
     arrival, prompt, output = (_one(path, columns, kind) for kind in ("arrival", "prompt", "output"))
     texts: list[pl.Series] = []
 
-    def batch(frame: pl.DataFrame) -> Batch:
+    def batch(frame: pl.DataFrame) -> TraceRows:
         texts.append(frame[arrival])
         seconds = _numbers_or_dates(frame, arrival)
         lengths = numbers(frame, prompt), numbers(frame, output)
         faults = [(f"a {arrival} that is neither a number nor a date and time", ~np.isfinite(seconds))]
         faults += length_faults(*lengths, prompt, output)
-        return Batch(faults, {"time": seconds, "prompt_tokens": lengths[0], "output_tokens": lengths[1]})
+        return TraceRows(faults, {"time": seconds, "prompt_tokens": lengths[0], "output_tokens": lengths[1]})
 
     table = read_table(path, (arrival, prompt, output), (), batch)
     scale, unit = _scale(path, arrival, table.arrays["time"], dates=any(_has_dates(each) for each in texts))

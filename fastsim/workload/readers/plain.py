@@ -16,8 +16,8 @@ import polars as pl
 from fastsim.errors import InputError
 from fastsim.workload.prefix_tree import PrefixTree
 from fastsim.workload.readers.table import (
-    Batch,
     Floats,
+    TraceRows,
     has_columns,
     length_faults,
     microseconds,
@@ -72,7 +72,7 @@ def read(path: Path) -> Trace:
     )
 
 
-def _batch(frame: pl.DataFrame) -> Batch:
+def _batch(frame: pl.DataFrame) -> TraceRows:
     arrival_s, prompt, output = (numbers(frame, name) for name in REQUIRED)
     faults = [
         ("an arrival_s that is not a number of at least 0", ~((arrival_s >= 0) & (arrival_s * 1e6 <= LATEST_US))),
@@ -102,7 +102,7 @@ def _batch(frame: pl.DataFrame) -> Batch:
         valid = ((texts == "") | texts.str.contains(PATH)).to_numpy()
         faults.append(("a prefix_path that is not group:start/group:start/...", ~valid))
         arrays["prefix_path"] = texts.to_numpy()
-    return Batch(faults, arrays)
+    return TraceRows(faults, arrays)
 
 
 def _dense(group: Int32Array) -> Int32Array:

@@ -56,7 +56,7 @@ class Pdf:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthHistograms:
     """Length distributions from `start_s` on."""
 
     start_s: float
@@ -165,7 +165,7 @@ def _window_number(file: Path, index: int, row: list[str], column: int) -> float
     return value
 
 
-def _read_lengths(file: Path) -> list[Lengths]:
+def _read_lengths(file: Path) -> list[LengthHistograms]:
     try:
         document = json.loads(read_text(file, "ServeGen's distributions"))
     except (ValueError, RecursionError) as error:
@@ -174,7 +174,9 @@ def _read_lengths(file: Path) -> list[Lengths]:
         raise InputError(f"{file}: has no windows, but ServeGen's distributions by window were expected")
     try:
         found = [
-            Lengths(float(start), _pdf(file, start, entry, "input_tokens"), _pdf(file, start, entry, "output_tokens"))
+            LengthHistograms(
+                float(start), _pdf(file, start, entry, "input_tokens"), _pdf(file, start, entry, "output_tokens")
+            )
             for start, entry in document.items()
         ]
     except ValueError:
@@ -200,7 +202,7 @@ def _pdf(file: Path, start: str, entry: Any, key: str) -> Pdf:
 
 
 def _requests(
-    arrivals: Arrivals, lengths: list[Lengths], window: Window, rng: np.random.Generator
+    arrivals: Arrivals, lengths: list[LengthHistograms], window: Window, rng: np.random.Generator
 ) -> tuple[Floats, Floats, Floats]:
     """Times, prompts and outputs of one window; every window draws alike, whatever part of it is wanted."""
     seed = rng.integers(2**63)

@@ -21,7 +21,7 @@ BATCH_ROWS = 200_000
 """Rows held as text at a time; what is kept of a row is a few numbers."""
 
 
-class Batch(NamedTuple):
+class TraceRows(NamedTuple):
     """What a reader makes of some rows: `faults` in order of precedence, arrays by name, each of shape (rows,)."""
 
     faults: Sequence[tuple[str, Mask]]
@@ -33,7 +33,7 @@ def has_columns(*columns: str) -> Callable[[Head], bool]:
     return lambda head: set(columns) <= set(head.columns)
 
 
-class Table(NamedTuple):
+class TraceTable(NamedTuple):
     """All usable rows: arrays by name, and what became of the others."""
 
     arrays: dict[str, npt.NDArray[Any]]
@@ -55,8 +55,8 @@ class Table(NamedTuple):
 
 
 def read_table(
-    path: Path, required: Sequence[str], optional: Sequence[str], convert: Callable[[pl.DataFrame], Batch]
-) -> Table:
+    path: Path, required: Sequence[str], optional: Sequence[str], convert: Callable[[pl.DataFrame], TraceRows]
+) -> TraceTable:
     """Read a CSV batch by batch: the usable rows' arrays one after the other.
 
     Raises
@@ -79,7 +79,7 @@ def read_table(
     joined = {name: np.concatenate(values) for name, values in parts.items()}
     order = [reason for reason in dict.fromkeys(unusable) if unusable[reason]]
     report = Report(rows, rows - sum(unusable.values()), {reason: unusable[reason] for reason in order})
-    return Table(joined, report)
+    return TraceTable(joined, report)
 
 
 def text_batches(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Iterator[pl.DataFrame]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from fastsim.workload.readers.table import (
-    Batch,
+    TraceRows,
     has_columns,
     length_faults,
     microseconds,
@@ -30,9 +30,9 @@ def read(path: Path) -> Trace:
     return table.trace(path, FORMAT.name, microseconds(table.arrays["time_s"]))
 
 
-def _batch(frame: pl.DataFrame) -> Batch:
+def _batch(frame: pl.DataFrame) -> TraceRows:
     time_s, prompt, output = (numbers(frame, name) for name in COLUMNS)
-    return Batch(
+    return TraceRows(
         [
             ("an arrived_at that is not a number of at least 0", ~((time_s >= 0) & (time_s * 1e6 <= LATEST_US))),
             *length_faults(prompt, output, "num_prefill_tokens", "num_decode_tokens"),

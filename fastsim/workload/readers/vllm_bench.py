@@ -14,7 +14,7 @@ import numpy as np
 
 from fastsim.errors import InputError
 from fastsim.model import shown
-from fastsim.workload.readers.lines import Rows, UnusableRowError, number, read_document, whole
+from fastsim.workload.readers.lines import LineRows, UnusableRowError, number, read_document, whole
 from fastsim.workload.readers.table import Floats, since_first_us
 from fastsim.workload.trace import Format, Head, Trace, Window, in_window, noted
 
@@ -51,7 +51,7 @@ def read(path: Path, seed: int, window: Window) -> Trace:
             f"at most {shown(document['max_concurrency'])} requests were sent at once, which recorded arrivals only "
             "repeat: set workload.concurrency for a closed loop"
         )
-    rows = Rows(start_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q")
+    rows = LineRows(start_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q")
     rows.rows_read = count
     for index in range(count):
         row = {"input_lens": inputs[index], "output_lens": outputs[index]}
@@ -70,7 +70,7 @@ def read(path: Path, seed: int, window: Window) -> Trace:
     return in_window(noted(trace, *notes), window)
 
 
-def _add(rows: Rows, row: dict[str, Any]) -> None:
+def _add(rows: LineRows, row: dict[str, Any]) -> None:
     if row.get("errors"):
         raise UnusableRowError("an error (a failed request)")
     prompt, output = whole(row, "input_lens"), whole(row, "output_lens")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.errors import InputError
-from fastsim.workload.readers.lines import Rows, UnusableRowError, number, read_rows, whole
+from fastsim.workload.readers.lines import LineRows, UnusableRowError, number, read_rows, whole
 from fastsim.workload.readers.table import since_first_us, text_batches
 from fastsim.workload.trace import Format, Head, Trace, noted
 
@@ -71,7 +71,7 @@ def read(path: Path) -> Trace:
     file = path / REQUESTS if path.is_dir() else path
     if not file.is_file():
         raise InputError(f"{file}: is not there, but the requests of a recorded run were expected")
-    rows = Rows(queued_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q")
+    rows = LineRows(queued_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q")
     used: dict[str, str] = {}
 
     def take(row: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from fastsim.engines.vllm.codes import CONFIG_DTYPE
 
 
-class Kind(IntEnum):
+class GroupKind(IntEnum):
     """What a KV cache group keeps of a request."""
 
     FULL = 0
@@ -61,7 +61,7 @@ class Groups(NamedTuple):
     ================  =====  ======  ===============================================================================
     array             dtype  unit    meaning
     ================  =====  ======  ===============================================================================
-    kind              int32          `Kind`
+    kind              int32          `GroupKind`
     block_size        int32  tokens
     parameter         int32  tokens  window or chunk
     run               int32  blocks  sliding: consecutive entries that make a hit

@@ -1,7 +1,7 @@
 """Which blocks of a request can be found by later ones: those that can be of use to somebody."""
 
 from fastsim._jit import helper, inlined
-from fastsim.engines.vllm.groups.codes import DENSE, Kind
+from fastsim.engines.vllm.groups.codes import DENSE, GroupKind
 from fastsim.engines.vllm.groups.pool import key_of, remember_content
 from fastsim.engines.vllm.state import NONE
 
@@ -44,9 +44,9 @@ def hash_blocks(s, i, tokens):
 def _is_wanted(s, i, g, q):
     """Whether entry `q` of group `g` can be of use to a later request."""
     kind = s.grp.kind[g]
-    if kind == Kind.SLIDING:
+    if kind == GroupKind.SLIDING:
         return _is_wanted_of_window(s, i, g, q)
-    if kind == Kind.ALIGNED:
+    if kind == GroupKind.ALIGNED:
         return _is_wanted_state(s, i, g, q)
     return True
 

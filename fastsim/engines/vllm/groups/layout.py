@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.engines.vllm.groups.codes import DENSE, GROUPS_CONFIG_DTYPE, Groups, Kind
+from fastsim.engines.vllm.groups.codes import DENSE, GROUPS_CONFIG_DTYPE, GroupKind, Groups
 
 NO_CAP = 2**31 - 1
 
@@ -17,7 +17,7 @@ NO_CAP = 2**31 - 1
 class Group:
     """One KV cache group; tokens and blocks."""
 
-    kind: Kind
+    kind: GroupKind
     block_size: int
     parameter: int = 0  # window or chunk
     spec_blocks: int = 0
@@ -49,7 +49,7 @@ class Layout:
     @property
     def is_plain(self) -> bool:
         """One full-attention group and no drafts: not for these kernels."""
-        return self.speculation.method is None and [group.kind for group in self.groups] == [Kind.FULL]
+        return self.speculation.method is None and [group.kind for group in self.groups] == [GroupKind.FULL]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _fill(record: Any, layout: Layout, columns: dict[str, list[int]]) -> None:
     record["common"] = common
     record["block_size"] = min(group.block_size for group in groups)
     record["retention"] = DENSE if layout.retention is None else layout.retention
-    record["aligned_group"] = next((j for j, group in enumerate(groups) if group.kind == Kind.ALIGNED), -1)
+    record["aligned_group"] = next((j for j, group in enumerate(groups) if group.kind == GroupKind.ALIGNED), -1)
     record["k"] = spec.k if spec.method else 0
     record["lookahead"] = spec.k if spec.method in ("draft_model", "eagle") else 0
     record["draft_slots"] = int(spec.method == "draft_model")
@@ -98,26 +98,26 @@ def _fill(record: Any, layout: Layout, columns: dict[str, list[int]]) -> None:
         columns["kind"].append(group.kind)
         columns["block_size"].append(group.block_size)
         columns["parameter"].append(group.parameter)
-        columns["run"].append(-(-(group.parameter - 1) // group.block_size) if group.kind == Kind.SLIDING else 0)
+        columns["run"].append(-(-(group.parameter - 1) // group.block_size) if group.kind == GroupKind.SLIDING else 0)
         columns["spec_blocks"].append(group.spec_blocks)
         columns["checkpoint"].append(int(group.checkpoint))
         columns["cap"].append(_cap(group, scheduled, int(record["max_model_len"])))
-        columns["drops"].append(drops if group.kind != Kind.ALIGNED else 0)
-        period = (layout.retention or common) if group.kind == Kind.SLIDING else (layout.retention or 0)
+        columns["drops"].append(drops if group.kind != GroupKind.ALIGNED else 0)
+        period = (layout.retention or common) if group.kind == GroupKind.SLIDING else (layout.retention or 0)
         columns["period"].append(period // group.block_size)
         columns["offset"].append(0)
-    classes = list(dict.fromkeys(sorted(groups, key=lambda group: group.kind != Kind.FULL)))
+    classes = list(dict.fromkeys(sorted(groups, key=lambda group: group.kind != GroupKind.FULL)))
     by_class = sorted(range(len(groups)), key=lambda j: classes.index(groups[j]))
     columns["by_class"] += by_class
     columns["class_of"] += [classes.index(groups[j]) for j in by_class]
-    record["full_first"] = len(classes) == 2 and classes[0].kind == Kind.FULL
+    record["full_first"] = len(classes) == 2 and classes[0].kind == GroupKind.FULL
 
 
 def _cap(group: Group, scheduled: int, max_model_len: int) -> int:
     """Blocks at most that the gate asks for: a window and the tokens of one step (asynchronous: of two)."""
     match group.kind:
-        case Kind.SLIDING:
+        case GroupKind.SLIDING:
             return -(-min(group.parameter - 1 + scheduled, max_model_len) // group.block_size) + 1
-        case Kind.CHUNKED:
+        case GroupKind.CHUNKED:
             return -(-min(group.parameter + scheduled, max_model_len) // group.block_size)
     return NO_CAP

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastsim.config.speculation import accept_permille
 from fastsim.engines.encode import Take
 from fastsim.engines.vllm.group_texts import KVCacheGroup, effective_groups
-from fastsim.engines.vllm.groups.codes import Kind
+from fastsim.engines.vllm.groups.codes import GroupKind
 from fastsim.engines.vllm.groups.layout import Group, Layout, Speculation
 
 PLAIN = 0
@@ -125,6 +125,6 @@ def _group(group: KVCacheGroup, caching: bool, max_model_len: int, k: int) -> Gr
     """A group as the kernels know it. Without prefix caching a state is one block, however long its request."""
     if group.kind.startswith("mamba"):
         if not caching:
-            return Group(Kind.STATE, max_model_len, spec_blocks=k)
-        return Group(Kind.ALIGNED, group.block_size, spec_blocks=k, checkpoint=group.kind == "mamba-checkpoint")
-    return Group(Kind[group.kind.upper()], group.block_size, group.length)
+            return Group(GroupKind.STATE, max_model_len, spec_blocks=k)
+        return Group(GroupKind.ALIGNED, group.block_size, spec_blocks=k, checkpoint=group.kind == "mamba-checkpoint")
+    return Group(GroupKind[group.kind.upper()], group.block_size, group.length)

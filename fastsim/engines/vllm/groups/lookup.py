@@ -5,7 +5,7 @@ it. Each class may shorten what the ones before it found; then they are asked ag
 """
 
 from fastsim._jit import helper, inlined
-from fastsim.engines.vllm.groups.codes import Kind
+from fastsim.engines.vllm.groups.codes import GroupKind
 from fastsim.engines.vllm.groups.pool import key_of
 from fastsim.engines.vllm.state import NONE
 
@@ -37,18 +37,18 @@ def _find_class(s, i, first, last, limit, drop):
     g = s.cfg["first_group"] + s.grp.by_class[first]
     kind = s.grp.kind[g]
     block_size = s.grp.block_size[g]
-    if kind == Kind.SLIDING:
+    if kind == GroupKind.SLIDING:
         return _find_sliding(s, i, first, last, limit, drop)
-    if kind == Kind.ALIGNED:
+    if kind == GroupKind.ALIGNED:
         for q in range(limit // block_size - 1, -1, -1):
             if (q + 1) * block_size % s.cfg["common"] == 0 and _found(s, i, q, first, last):
                 return q, q + 1
         return 0, 0
-    start = limit // s.grp.parameter[g] * s.grp.parameter[g] // block_size if kind == Kind.CHUNKED else 0
+    start = limit // s.grp.parameter[g] * s.grp.parameter[g] // block_size if kind == GroupKind.CHUNKED else 0
     length = start
     while (length + 1) * block_size <= limit and _found(s, i, length, first, last):
         length += 1
-    if kind == Kind.FULL:
+    if kind == GroupKind.FULL:
         if drop and length > 0:
             length -= 1
         length = _shortened(s, length, block_size)
@@ -152,7 +152,7 @@ def _visit_class(s, i, first, last, current):
     g = base + s.grp.by_class[first]
     block_size = s.grp.block_size[g]
     state = s.tab.class_state[lead]
-    if s.grp.kind[g] == Kind.FULL and state > 0:
+    if s.grp.kind[g] == GroupKind.FULL and state > 0:
         return min(current, s.tab.class_length[lead] * block_size)
     drop = 1 if s.grp.drops[g] and state < DROPPED else 0
     limit = min(current + block_size, s.req.num_tokens[i]) if drop else current

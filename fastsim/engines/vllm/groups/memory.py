@@ -9,9 +9,9 @@ from fastsim.engines.arrays import checked
 from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, Gaps, RequestLog, new_request_log
 from fastsim.engines.vllm.groups.fast_forward import DAYS
 from fastsim.engines.vllm.groups.layout import GroupRecords
-from fastsim.engines.vllm.groups.state import GROUPS_SCALARS_DTYPE, Pool, Queues, Requests, Tables
+from fastsim.engines.vllm.groups.state import GROUPS_SCALARS_DTYPE, BlockPool, Queues, Requests, Tables
 from fastsim.engines.vllm.memory import zeros_of
-from fastsim.engines.vllm.state import Workload
+from fastsim.engines.vllm.state import WorkloadArrays
 
 
 class Memory(NamedTuple):
@@ -22,12 +22,12 @@ class Memory(NamedTuple):
     requests: Requests
     queues: Queues
     tables: Tables
-    pool: Pool
+    pool: BlockPool
     log: RequestLog
     gaps: Gaps
 
 
-def place_tables(records: GroupRecords, workload: Workload) -> None:
+def place_tables(records: GroupRecords, workload: WorkloadArrays) -> None:
     """Say where each group's entries start in a request's row of tables, and how long the row is."""
     lengths = workload.prompt_tokens.astype(np.int64) + workload.output_tokens
     longest = int(lengths.max(initial=1))
@@ -42,7 +42,7 @@ def place_tables(records: GroupRecords, workload: Workload) -> None:
         record["row_width"] = width
 
 
-def new_memory(records: GroupRecords, workload: Workload) -> Memory:
+def new_memory(records: GroupRecords, workload: WorkloadArrays) -> Memory:
     """Arrays large enough for each of the configurations over this workload; `place_tables` came before.
 
     Raises
@@ -79,13 +79,13 @@ def new_memory(records: GroupRecords, workload: Workload) -> Memory:
         requests=zeros_of(Requests, {}, num_requests),
         queues=zeros_of(Queues, sizes, num_requests),
         tables=zeros_of(Tables, tables, most_groups),
-        pool=zeros_of(Pool, pool, blocks),
+        pool=zeros_of(BlockPool, pool, blocks),
         log=new_request_log(num_requests),
         gaps=Gaps(np.zeros(ITL_BINS, np.int64)),
     )
 
 
-def _keys(records: GroupRecords, c: int, workload: Workload) -> int:
+def _keys(records: GroupRecords, c: int, workload: WorkloadArrays) -> int:
     """Contents that blocks can have in configuration `c`: a request's own, and those of shared prefixes.
 
     A prefix group that nobody uses may end before it starts: it has none.

@@ -15,7 +15,7 @@ from fastsim.engines.vllm.tape import recorded_steps as plain_steps
 
 
 @dataclass(frozen=True)
-class Step(tape.Step):
+class GroupStep(tape.Step):
     """A step, and what groups and drafts add.
 
     `held_blocks` are the blocks in the tables of all running requests after schedule(), by group (each holder of a
@@ -49,7 +49,7 @@ def recorded_steps(rec: Record, scalars: npt.NDArray[np.void], num_groups: int) 
     steps: list[tape.Step] = []
     at = 0
     for step, held_blocks, count in zip(plain, held, rec.steps_verified.tolist(), strict=False):
-        steps.append(Step(**vars(step), held_blocks=held_blocks, verified=verified[at : at + count]))
+        steps.append(GroupStep(**vars(step), held_blocks=held_blocks, verified=verified[at : at + count]))
         at += count
     return steps
 

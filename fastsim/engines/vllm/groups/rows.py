@@ -12,7 +12,7 @@ from fastsim._jit import borrow, constant, entry
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
 from fastsim.engines.tape import Step
 from fastsim.engines.vllm.codes import CONFIG_DTYPE
-from fastsim.engines.vllm.groups.codes import Kind
+from fastsim.engines.vllm.groups.codes import GroupKind
 from fastsim.engines.vllm.groups.layout import Group, GroupRecords, Layout, group_records
 from fastsim.engines.vllm.groups.loop import run_configuration
 from fastsim.engines.vllm.groups.memory import Memory, new_memory, place_tables
@@ -20,11 +20,11 @@ from fastsim.engines.vllm.groups.recorder import new_record, recorded_steps
 from fastsim.engines.vllm.groups.state import Record, State
 from fastsim.engines.vllm.loop import LOG_FULL
 from fastsim.engines.vllm.memory import workload_arrays
-from fastsim.engines.vllm.state import Workload
+from fastsim.engines.vllm.state import WorkloadArrays
 from fastsim.metrics import new_rows
 from fastsim.metrics.columns import PARAMS_DTYPE
 from fastsim.metrics.summary import scratch_size, summarise
-from fastsim.workload import Workload as Offered
+from fastsim.workload import Workload
 
 
 @entry
@@ -55,7 +55,7 @@ def run_groups(configs, params, groups, memory, wl, rec, scratch, floats, ints, 
 def run_part(
     records: GroupRecords,
     params: npt.NDArray[np.void],
-    workload: Workload,
+    workload: WorkloadArrays,
     memory: Memory,
     record: Record,
     rows: tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void]],
@@ -74,7 +74,7 @@ RECORD_CAPACITY = 4096
 """Steps and list entries a record first has room for; it is made four times larger until the run fits."""
 
 
-class Run(NamedTuple):
+class GroupRun(NamedTuple):
     """One run: what it left in memory, its row as records, its steps if recorded, and milliseconds (median)."""
 
     memory: Memory
@@ -87,12 +87,12 @@ class Run(NamedTuple):
 def run_recorded(
     records: GroupRecords,
     params: npt.NDArray[np.void],
-    offered: Offered,
+    offered: Workload,
     *,
     fast_forward: bool,
     record_steps: bool,
     repeat: int = 1,
-) -> Run:
+) -> GroupRun:
     """Run one configuration and keep its memory; the record grows until the run fits."""
     workload = workload_arrays(offered)
     records.engine["fast_forward"] = fast_forward
@@ -112,13 +112,13 @@ def run_recorded(
         else:
             capacity *= 4
     steps = recorded_steps(record, memory.scalars[0], num_groups) if record_steps else None
-    return Run(memory, rows[0], rows[1], steps, median(times))
+    return GroupRun(memory, rows[0], rows[1], steps, median(times))
 
 
 def run_rows(
     records: GroupRecords,
     params: npt.NDArray[np.void],
-    offered: Offered,
+    offered: Workload,
     *,
     fast_forward: bool,
     after_each: AfterEach | None = None,
@@ -152,6 +152,6 @@ def compile_kernels() -> None:
     plain = np.zeros(1, CONFIG_DTYPE)
     plain["num_gpu_blocks"] = 2
     plain["max_num_seqs"] = plain["max_num_batched_tokens"] = plain["max_model_len"] = 1
-    records = group_records(plain, [Layout((Group(Kind.FULL, 1),))])
+    records = group_records(plain, [Layout((Group(GroupKind.FULL, 1),))])
     nothing = np.zeros(0, np.int64)
-    run_rows(records, np.ones(1, PARAMS_DTYPE), Offered.from_arrays(nothing, nothing, nothing), fast_forward=True)
+    run_rows(records, np.ones(1, PARAMS_DTYPE), Workload.from_arrays(nothing, nothing, nothing), fast_forward=True)

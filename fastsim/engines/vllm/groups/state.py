@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastsim.engines.outputs import Gaps, RequestLog
 from fastsim.engines.vllm.groups.codes import Groups
 from fastsim.engines.vllm.scalars import SCALARS_DTYPE
-from fastsim.engines.vllm.state import Workload
+from fastsim.engines.vllm.state import WorkloadArrays
 
 Int8Array = npt.NDArray[np.int8]
 Int32Array = npt.NDArray[np.int32]
@@ -182,7 +182,7 @@ class Tables(NamedTuple):
     checkpoint: Int8Array
 
 
-class Pool(NamedTuple):
+class BlockPool(NamedTuple):
     """The blocks of the shared pool and what they hold; only with prefix caching.
 
     Free blocks without content always stand before those with: they are a stack, the others a list, oldest first.
@@ -246,12 +246,12 @@ class State(NamedTuple):
     table: Any  # of step times: PARAMS_DTYPE
     st: Any
     tot: Any
-    wl: Workload
+    wl: WorkloadArrays
     req: Requests
     q: Queues
     grp: Groups
     tab: Tables
-    pool: Pool
+    pool: BlockPool
     log: RequestLog
     gaps: Gaps
     rec: Record

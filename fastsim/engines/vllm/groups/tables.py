@@ -1,7 +1,7 @@
 """Block tables: what a step asks of the pool, taking it, and giving back what a group no longer needs."""
 
 from fastsim._jit import helper, inlined
-from fastsim.engines.vllm.groups.codes import DENSE, Kind
+from fastsim.engines.vllm.groups.codes import DENSE, GroupKind
 from fastsim.engines.vllm.groups.hashing import hash_blocks, next_hash
 from fastsim.engines.vllm.groups.pool import (
     forget_content,
@@ -26,11 +26,11 @@ def ceil_div(a, b):
 def skipped_tokens(s, g, computed):
     """Leading tokens that group `g` no longer needs once `computed` have been computed."""
     kind = s.grp.kind[g]
-    if kind == Kind.FULL:
+    if kind == GroupKind.FULL:
         return 0
-    if kind == Kind.SLIDING:
+    if kind == GroupKind.SLIDING:
         return max(0, computed - s.grp.parameter[g] + 1)
-    if kind == Kind.CHUNKED:
+    if kind == GroupKind.CHUNKED:
         return computed // s.grp.parameter[g] * s.grp.parameter[g]
     return max(0, computed - 1)
 
@@ -40,11 +40,11 @@ def _first_skip(s, g, entries):
     """The least number of computed tokens for which `entries` leading entries are no longer needed."""
     tokens = entries * s.grp.block_size[g]
     kind = s.grp.kind[g]
-    if kind == Kind.FULL:
+    if kind == GroupKind.FULL:
         return NEVER_NEEDED
-    if kind == Kind.SLIDING:
+    if kind == GroupKind.SLIDING:
         return tokens + s.grp.parameter[g] - 1
-    if kind == Kind.CHUNKED:
+    if kind == GroupKind.CHUNKED:
         return ceil_div(tokens, s.grp.parameter[g]) * s.grp.parameter[g]
     return tokens + 1
 
@@ -112,7 +112,7 @@ def blocks_needed(s, i, tokens, slots, start, end, capped):
         g = s.cfg["first_group"] + j
         size = s.tab.hit_length[j] if row == NONE else s.tab.length[row * s.cfg["num_groups"] + j]
         block_size = s.grp.block_size[g]
-        if s.grp.kind[g] == Kind.ALIGNED:
+        if s.grp.kind[g] == GroupKind.ALIGNED:
             spec = s.grp.spec_blocks[g]
             new = ceil_div(tokens, block_size) + spec - size
             if new > 0:
@@ -145,7 +145,7 @@ def hits_state_of_this_step(s):
     for j in range(s.cfg["num_groups"]):
         g = s.cfg["first_group"] + j
         length = s.tab.hit_length[j]
-        if s.grp.kind[g] == Kind.ALIGNED and length > 0:
+        if s.grp.kind[g] == GroupKind.ALIGNED and length > 0:
             block = s.tab.hits[s.grp.offset[g] + length - 1]
             if s.pool.hashed_in[s.pool.key[block]] == s.st["call"]:
                 return True
@@ -203,7 +203,7 @@ def take_slots(s, i, start, end):
     for j in range(s.cfg["num_groups"]):
         g = s.cfg["first_group"] + j
         place = row * s.cfg["num_groups"] + j
-        if s.grp.kind[g] == Kind.ALIGNED:
+        if s.grp.kind[g] == GroupKind.ALIGNED:
             extra = writes_checkpoint(s, i, j, start, end)
             s.tab.checkpoint[j] = extra
             checkpoints = checkpoints or extra > 0
@@ -265,7 +265,7 @@ def _keep_checkpoints(s, i, end):
     row = s.req.row[i]
     for j in range(s.cfg["num_groups"]):
         g = s.cfg["first_group"] + j
-        if s.grp.kind[g] != Kind.ALIGNED or not s.tab.checkpoint[j]:
+        if s.grp.kind[g] != GroupKind.ALIGNED or not s.tab.checkpoint[j]:
             continue
         position = position_of(s, g, end)
         q = position // s.grp.block_size[g] - 1
@@ -297,7 +297,7 @@ def note_quiet(s, i):
         place = row * s.cfg["num_groups"] + j
         start = min(start, _first_skip(s, g, s.tab.gone[place] + 1))
         room = (s.tab.length[place] - s.grp.spec_blocks[g]) * s.grp.block_size[g]
-        if s.grp.kind[g] != Kind.ALIGNED and room < s.cfg["max_model_len"]:
+        if s.grp.kind[g] != GroupKind.ALIGNED and room < s.cfg["max_model_len"]:
             room -= s.cfg["lookahead"]
         end = min(end, room)
         if s.cfg["enable_prefix_caching"]:
@@ -372,7 +372,7 @@ def most_blocks(s, tokens):
     for j in range(s.cfg["num_groups"]):
         g = s.cfg["first_group"] + j
         blocks = ceil_div(tokens, s.grp.block_size[g])
-        if s.grp.kind[g] == Kind.ALIGNED:
+        if s.grp.kind[g] == GroupKind.ALIGNED:
             blocks = min(blocks, 2)
         total += min(blocks + s.grp.spec_blocks[g], s.grp.cap[g])
     return total
@@ -384,7 +384,7 @@ def _held_blocks(s, computed, slots):
     total = 0
     for j in range(s.cfg["num_groups"]):
         g = s.cfg["first_group"] + j
-        if s.grp.kind[g] >= Kind.STATE:
+        if s.grp.kind[g] >= GroupKind.STATE:
             total += 1 + s.grp.spec_blocks[g]
         else:
             b = s.grp.block_size[g]
@@ -406,7 +406,7 @@ def least_blocks(s, i):
         for j in range(s.cfg["num_groups"]):
             g = s.cfg["first_group"] + j
             b = s.grp.block_size[g]
-            if s.grp.kind[g] >= Kind.STATE:
+            if s.grp.kind[g] >= GroupKind.STATE:
                 whole += 1 + s.grp.spec_blocks[g]
             else:
                 whole += min(ceil_div(prompt, b), s.grp.cap[g])
