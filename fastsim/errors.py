@@ -42,6 +42,10 @@ class WorkError(FastsimError):
     exit_code = 1
 
 
+class PolicyError(WorkError):
+    """A function of `engine.policy_file` gave no usable answer: one sentence with its line."""
+
+
 def suggestion(name: str, known: list[str]) -> str:
     """`; did you mean ...?`, or what is known when nothing is close."""
     last = name.rpartition(".")[2]

@@ -35,6 +35,8 @@ Duration = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 """A time span that must not be empty, in seconds or milliseconds."""
 Pause = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 """A time span that may be empty."""
+FileName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A file's name."""
 Coefficient = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 """Microseconds per something."""
 

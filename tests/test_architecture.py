@@ -31,7 +31,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 DECLARED = (
     ("declaration", "clock", "limits"),
-    ("knobs", "limits", "policies", "server", "start", "versions", "group_texts", "group_rules"),
+    ("knobs", "limits", "policies", "server", "start", "versions", "group_texts", "group_rules", "policy_rules"),
 )
 """Files of `engines`, and of an engine, that the configuration is made of: `knobs` in the order above."""
 WRITTEN = ("encode", "outputs", "step_fields", "step_table")

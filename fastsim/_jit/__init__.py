@@ -13,6 +13,9 @@ borrowed    types, data models, lowering         34 ns a call became 2.7, minute
                                                  lines when fastsim is imported, and an error names the versions to use
 parts       compiler pipeline, code libraries    the vLLM kernel compiles in 11 s of CPU instead of 28, once an
                                                  installation. Otherwise: Numba's own way, same results
+indirect    typing, lowering, calls              policies of one's own compile in 0.4 s instead of 15: kernels are not
+                                                 compiled again for them. A version that fails cannot run them
+checking    typing, lowering                     the arithmetic of such policies fails aloud; likewise
 cache       loading of cached machine code       0.4 s less in the start of every process. Otherwise: Numba's own way
 ==========  ===================================  =======================================================================
 

@@ -31,6 +31,7 @@ VERBS = (
     "verify",
     "workload",
     "policies",
+    "check-policy",
     "columns",
 )
 """In the order of the help."""
@@ -69,7 +70,7 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     for verb in VERBS:
-        module = import_module(f"fastsim.cli.{verb}")
+        module = import_module(f"fastsim.cli.{verb.replace('-', '_')}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
             continue

@@ -187,10 +187,10 @@ def is_section(name: str) -> bool:
     return name in SECTIONS or name == CLASSES or (found is not None and found[1] in ("", *CLASS_SECTIONS))
 
 
-def is_trace(name: str) -> bool:
-    """Whether a key names a file of recorded requests."""
+def is_file(name: str) -> bool:
+    """Whether a key names a file: recorded requests, or a policy."""
     found = split_class(name)
-    return name == "workload.trace" or (found is not None and found[1] == "trace")
+    return name in ("workload.trace", "engine.policy_file") or (found is not None and found[1] == "trace")
 
 
 def class_keys(config: Config) -> list[str]:

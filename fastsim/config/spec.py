@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsim.config.derived import with_values
-from fastsim.config.keys import CLASSES, KEYS, find_key, is_section, is_trace
+from fastsim.config.keys import CLASSES, KEYS, find_key, is_file, is_section
 from fastsim.config.models import Config
 from fastsim.config.rules import check_rules
 from fastsim.errors import InputError
@@ -251,4 +251,4 @@ def flat(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, A
 
 def resolved_path(name: str, value: Any, folder: Path) -> Any:
     """A value as it is kept: file names hold for the folder of the file that gives them."""
-    return str((folder / value).absolute()) if is_trace(name) and value is not None else value
+    return str((folder / value).absolute()) if is_file(name) and value is not None else value

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fastsim.model import Duration, Model, Natural, Pause, Positive, Share, a_list, type_integer
+from fastsim.model import Duration, FileName, Model, Natural, Pause, Positive, Share, a_list, type_integer
 
 ArrivalKind = Literal["poisson", "gamma", "constant", "blis_rate", "all_at_once", "spikes", "closed_loop", "trace"]
 LengthDist = Literal["constant", "uniform", "normal", "lognormal", "empirical", "trace"]
@@ -28,7 +28,6 @@ TokenList = Annotated[tuple[Positive, ...], a_list, Field(min_length=1, max_leng
 Weights = Annotated[tuple[Pause, ...], a_list, Field(min_length=1, max_length=1_000_000)]
 Priority = Annotated[int, type_integer, Field(ge=-(2**31), le=2**31 - 1)]
 Priorities = Annotated[tuple[Priority, ...], a_list, Field(min_length=1, max_length=1000)]
-FileName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Tokens = Annotated[float, Field(ge=1, le=2**31 - 1, allow_inf_nan=False)]
 
 

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     BYPASS_LIMIT = "one that may not be passed again (max_admission_bypasses)"
     SCAN_LIMIT = "as many as a scan looks at (admission_scan_limit)"
     IN_FLIGHT = "its own output in flight"
+    POLICY_ADMIT = "admit of engine.policy_file"
+    POLICY_CAP = "cap of engine.policy_file"
     BUSY = "the step under way"  # it came while a step ran
     DOOR = "the door, closed by backpressure"
 

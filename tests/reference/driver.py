@@ -183,7 +183,7 @@ class Driver:
             self.backpressure.clear()
         places = self.completed_since_door if self.backpressure.exceeded() else len(self.held)
         for _ in range(min(places, len(self.held))):
-            self.scheduler.add_request(self.held.popleft())
+            self.scheduler.add_request(self.held.popleft(), self.t_us)
         self.completed_since_door = 0
         while (request := self.clients.pop_arrived(self.t_us)) is not None:
             self.arrived += 1
@@ -201,7 +201,7 @@ class Driver:
         elif tokens is not None and sum(r.prompt for r in waiting) >= tokens:
             self._reject(request, "max_num_queued_tokens", sum(r.prompt for r in waiting))
         elif not self.backpressure.exceeded():
-            self.scheduler.add_request(request)
+            self.scheduler.add_request(request, self.t_us)
         elif self.config.backpressure_action == "reject":
             self._reject(request, "backpressure_threshold", sum(self.backpressure.window))
         else:

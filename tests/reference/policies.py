@@ -49,6 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "victim": None,  # policy's
     "boost_after": 0,
     "seed": 0,
+    "policy_file": None,  # of one's own: see policy_file.py
     # who is admitted
     "queue_order": None,  # policy's
     "aging_per_s": 0.1,
@@ -194,14 +195,17 @@ class VictimChooser:
     running request protected is made by the protected rule and has no number.
     """
 
-    def __init__(self, config: SimpleNamespace) -> None:
+    def __init__(self, config: SimpleNamespace, own: Any = None) -> None:
         self.config = config
+        self.own = own
         self.random_decisions = 0
 
     def __call__(self, running: Sequence[RequestState]) -> RequestState:
         candidates = [r for r in running if not is_protected(self.config, r)] if self.config.boost_after else running
         if not candidates:
             return max(running, key=lambda r: (r.arrival_us, r.index))
+        if self.own is not None and self.own.victim_key is not None:
+            return self.own.choose_victim(running, candidates)
         if self.config.victim == "random":
             number = (self.config.seed * 0x9E3779B97F4A7C15 + self.random_decisions) % 2**64
             self.random_decisions += 1
@@ -230,8 +234,9 @@ class WaitingQueue:
     order is by a key fixed for life, ties by (arrival, index), and the front is no privilege.
     """
 
-    def __init__(self, config: SimpleNamespace) -> None:
+    def __init__(self, config: SimpleNamespace, own: Any = None) -> None:
         self.config = config
+        self.own = own
         self.keys: dict[int, tuple[Any, ...]] = {}
         self.requests: list[RequestState] = []
         self.front_ticket = 0
@@ -240,6 +245,9 @@ class WaitingQueue:
     def _place(self, request: RequestState, ticket: int) -> tuple[Any, ...]:
         if is_protected(self.config, request):
             return (0, request.arrival_us, request.index)
+        if self.own is not None and self.own.queue_key is not None:
+            waiting = len(self.requests) + (request.index not in self.keys)
+            return (1, self.own.order_key(request, waiting), request.arrival_us, request.index)
         match self.config.queue_order:
             case "fcfs":
                 return (1, ticket)
@@ -250,6 +258,12 @@ class WaitingQueue:
             case "aging":
                 key = request.priority + self.config.aging_per_s * (request.arrival_us / 1e6)
         return (1, key, request.arrival_us, request.index)
+
+    def compute_keys_anew(self) -> None:
+        """The file says that its keys change: before every scan."""
+        for request in self.requests:
+            self.keys[request.index] = self._place(request, 0)
+        self.requests.sort(key=lambda r: self.keys[r.index])
 
     def _insert(self, request: RequestState, ticket: int) -> None:
         self.keys[request.index] = self._place(request, ticket)

@@ -19,6 +19,7 @@ from tests.reference.policies import (
     WaitingQueue,
     slot_victim,
 )
+from tests.reference.policy_file import PolicyFile
 from tests.reference.requests import Request, RequestState
 from tests.reference.speculation import Speculation
 from tests.reference.tape import Refusal, Tape
@@ -82,11 +83,16 @@ class Scheduler:
         self.speculation = Speculation(config)
         self.kv = KVCache(config, self.speculation)
         self.pool = self.kv.pool
-        self.waiting = WaitingQueue(config)
+        self.own_policy = PolicyFile(config, self)
+        self.waiting = WaitingQueue(config, self.own_policy)
+        self.now_us = 0
+        self.calls = 0
+        self.batch = Batch(0)
+        self.own_cap: int | None = None
         self.running: list[RequestState] = []
         self.running_cap = RunningCap(config, workload)
         self.projection = Projection(config, workload)
-        self.choose_victim = VictimChooser(config)
+        self.choose_victim = VictimChooser(config, self.own_policy)
         self.host_blocks = 0  # of the swap space, in use
         self.tape = Tape()
 
@@ -136,6 +142,7 @@ class Scheduler:
     def schedule(self, now: int) -> Batch:
         """One schedule() call: running requests first, then admissions unless somebody was preempted."""
         self.batch = batch = Batch(now)
+        self.now_us = now
         self.token_budget: int = self.config.max_num_scheduled_tokens or self.config.max_num_batched_tokens
         self.input_budget: int = self.config.max_num_batched_tokens
         self.threshold = self._prefill_threshold()
@@ -157,6 +164,7 @@ class Scheduler:
         if self.ran_prefill:
             self.last_prefill = self.executed
         self.tape.end_call(len(self.running))
+        self.calls += 1
         return batch
 
     def _prefill_threshold(self) -> int:
@@ -207,7 +215,8 @@ class Scheduler:
                 continue
             # The request was its own victim; the preemptions it caused before that were in vain.
             self.totals["ineffective_preemptions"] += on_its_behalf
-            if self.config.victim == "tail" or self.is_0_16:
+            is_tail = self.config.victim == "tail" and self.own_policy.victim_key is None
+            if is_tail or self.is_0_16:
                 break
             # Its successor has slid into position k.
 
@@ -310,6 +319,9 @@ class Scheduler:
         """
         deferred: list[RequestState] = []
         scanned = 0
+        self.own_cap = self.own_policy.most_running()
+        if self.own_policy.queue_changes:
+            self.waiting.compute_keys_anew()
         stale: list[RequestState] = []
         while True:
             if not (self.token_budget > 0 and self.input_budget > self.speculation.draft_slots):
@@ -382,13 +394,16 @@ class Scheduler:
         return len(self.running) >= self._cap()
 
     def _cap(self) -> int:
-        return min(self._fixed_cap(), self.running_cap.cap)
+        caps = [self._fixed_cap(), self.running_cap.cap]
+        return min(caps if self.own_cap is None else [*caps, self.own_cap])
 
     def _fixed_cap(self) -> int:
         active = self.config.max_num_active_seqs
         return int(min([self.config.max_num_seqs] + ([active] if active is not None else [])))
 
     def _cap_reason(self) -> str:
+        if self.own_cap is not None and self.own_cap < min(self._fixed_cap(), self.running_cap.cap):
+            return "POLICY_CAP"
         return "RUNNING_CAP" if self._cap() < self._fixed_cap() else "SLOTS"
 
     def _slot_victim(self, candidate: RequestState) -> RequestState | None:
@@ -437,7 +452,10 @@ class Scheduler:
         if not self.kv.fits(candidate, computed, n, hits, gate=gate, watermark=watermark, leaving=blocks):
             needs = self.kv.needs(candidate, computed, n, hits, gate=gate, leaving=blocks)
             return Plan(Verdict.DEFER, refusal=self._lack(*needs, watermark))
-        return Plan(Verdict.ADMIT, n, hits, drafts)
+        plan = Plan(Verdict.ADMIT, n, hits, drafts)
+        if not self.own_policy.admits(candidate, plan, running):
+            return Plan(Verdict.STOP, refusal=Refusal("POLICY_ADMIT"))
+        return plan
 
     def _lack(self, for_step: int, for_all: int, free: int, watermark: int) -> Refusal:
         """Too few blocks: the watermark was it where they are enough without it, the gate where this step has its."""
@@ -610,7 +628,8 @@ class Scheduler:
 
     # --- From outside ----------------------------------------------------------------------------------------------
 
-    def add_request(self, request: RequestState) -> None:
+    def add_request(self, request: RequestState, now: int) -> None:
+        self.now_us = now
         request.status = "waiting"
         request.tables = self.kv.empty_tables()
         request.queued_us = request.arrival_us

@@ -6,12 +6,13 @@ from fastsim.engines.vllm.blocks import cache_blocks, find_hits, take_hits
 from fastsim.engines.vllm.codes import Admission
 from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.lanes import lane_insert, running_append
+from fastsim.engines.vllm.policy_file.gates import cap_of_policy, gate_admits
 from fastsim.engines.vllm.preemption import add_scheduled, count_scheduled, preempt_request
 from fastsim.engines.vllm.recorder import EventKind, cap_reason, note, note_lack, note_refusal
 from fastsim.engines.vllm.running_cap import note_cap_bound
 from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.engines.vllm.state import NONE
-from fastsim.engines.vllm.waiting import dequeue, queue_front
+from fastsim.engines.vllm.waiting import compute_keys_anew, dequeue, queue_front
 from fastsim.engines.vllm.what_ifs import (
     blocks_leaving,
     defer_candidate,
@@ -50,6 +51,10 @@ def scan_waiting(s):
     """The loop itself: why it ended (ScanEnd). With `bypass`, one that does not fit is set aside, and on it goes."""
     cap = min(s.cfg["max_num_active_seqs"], s.st["cap"])
     s.st["scan_cap"] = s.st["cap"]
+    if s.cfg["policy"]:
+        cap = cap_of_policy(s, cap)
+        if s.cfg["policy_queue_changes"]:
+            compute_keys_anew(s)
     while True:
         if s.st["token_budget"] <= 0:
             return ScanEnd.BUDGET
@@ -143,6 +148,10 @@ def try_admit(s, i, leaving):
             gated = s.cfg["scheduler_reserve_full_isl"] and not swapped
             note_lack(s, i, computed + tokens, hits, evictable, free, watermark, gated)
         return ScanEnd.BLOCKS
+    if s.cfg["policy_admit"] and running > 0 and not gate_admits(s, i, computed, hits, tokens):
+        if s.cfg["record"]:
+            note_refusal(s, i, ScanEnd.POLICY_ADMIT, 0, 0, 0)
+        return ScanEnd.POLICY_ADMIT
     if leaving == NONE:
         allocate_slots(s, i, computed + tokens, hits)
         admit(s, i, computed, tokens, swapped)

@@ -169,8 +169,8 @@ def _let_in(s, i):
     s.st["unfinished"] += 1
     s.st["alive_tokens"] += s.wl.prompt_tokens[i] + s.wl.output_tokens[i]
     s.log.status[i] = Status.WAITING
-    enqueue(s, i, False)
     s.req.waiting_since_us[i] = s.log.arrival_us[i]
+    enqueue(s, i, False)
 
 
 @helper

@@ -17,6 +17,7 @@ class QueueOrder(IntEnum):
     PRIORITY = 1  # min (priority, arrival, index)
     SJF = 2  # min (prompt, arrival, index)
     AGING = 3  # min (priority + aging_per_s x arrival, arrival, index)
+    POLICY = 4  # min (queue_key of `policy_file`, arrival, index)
 
 
 class Victim(IntEnum):
@@ -29,6 +30,7 @@ class Victim(IntEnum):
     LEAST_GENERATED = 4
     MOST_BLOCKS = 5
     RANDOM = 6
+    POLICY = 7  # max victim_key of `policy_file`
 
 
 class PreemptionMode(IntEnum):
@@ -82,6 +84,15 @@ class Unservable(IntEnum):
 
     REJECT = 0
     SPIN = 1
+
+
+class Reads(IntEnum):
+    """What the answer of a policy's `admit` or `cap` depends on, as far as jumps in time are concerned."""
+
+    STEADY = 0  # nothing that a jump changes
+    ARRIVALS = 1  # how many wait
+    STEPS = 2  # the clock, or what every step changes: it is asked for each of them
+    HITS = 3  # prefix hits, which shrink in an unknown way as blocks are taken: no jump
 
 
 NO_LIMIT = np.iinfo(np.int64).max
@@ -144,6 +155,15 @@ _INT_FIELDS = (
     "record",  # write the per-step record
     "window_tokens",  # of sliding-window layers; 0: none
     "table_knots",  # of the table of step times; 0: none
+    "policy",  # a policy file decides something
+    "policy_victim",  # addresses of its decisions; 0: it has none
+    "policy_queue",
+    "policy_admit",
+    "policy_cap",
+    "policy_queue_moves",  # the key of an arrival depends on when it is computed
+    "policy_queue_changes",  # keys are computed anew at every scan
+    "policy_admit_reads",  # Reads
+    "policy_cap_reads",
     "layout",  # of groups and drafts (`fastsim.engines.vllm.groups.layouts`); 0: one full-attention group, no drafts
 )
 

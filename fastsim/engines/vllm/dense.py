@@ -51,6 +51,7 @@ def is_plain(s):
         and cfg["preemption_mode"] != PreemptionMode.SWAP
         and cfg["admission"] == Admission.GREEDY
         and not cfg["bypass"]
+        and not cfg["policy"]
         and not cfg["slot_preempt"]
         and cfg["running_cap"] != RunningCap.FEEDBACK
         and cfg["backpressure_threshold"] == 0.0

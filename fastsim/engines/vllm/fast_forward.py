@@ -14,6 +14,7 @@ from fastsim.engines.vllm.gaps import tick, ticks_in_room
 from fastsim.engines.vllm.lanes import advance_clock
 from fastsim.engines.vllm.latency import clock_window_tokens, fill_windows, step_us, tokens_us
 from fastsim.engines.vllm.livelock import steps_until_no_progress, watch_progress
+from fastsim.engines.vllm.policy_file.gates import opens_at, policy_repeats, stops_at_arrivals, watches_steps
 from fastsim.engines.vllm.recorder import record_repeated, record_update
 from fastsim.engines.vllm.running_cap import (
     after_steps,
@@ -42,6 +43,8 @@ def may_jump(s):
         or s.st["cap"] != s.st["scan_cap"]
         or s.st["running"] > min(s.cfg["max_num_scheduled_tokens"], s.cfg["max_num_batched_tokens"])
     ):
+        return False
+    if s.cfg["policy"] and not policy_repeats(s):
         return False
     scan_end = s.st["scan_end"]
     if s.cfg["record"] and scan_looks_at_somebody(s):
@@ -111,6 +114,7 @@ def arrival_stop_us(s):
         or s.cfg["slot_preempt"]
         or s.cfg["timeout_us"] != NO_LIMIT
         or s.cfg["backpressure_threshold"] > 0.0
+        or (s.cfg["policy"] and stops_at_arrivals(s))
         or min(s.cfg["max_num_queued_reqs"], s.cfg["max_num_queued_tokens"]) != NO_LIMIT
     ):
         return next_arrival_us(s)
@@ -182,7 +186,7 @@ def jump(s):
     if s.cfg["timeout_us"] != NO_LIMIT:
         stop_us = min(stop_us, next_deadline_us(s))
     s.st["preempted"] = 0
-    if s.cfg["b3_us_per_context_token"] != 0.0 or s.st["window_below"] > 0 or s.cfg["record"]:
+    if s.cfg["b3_us_per_context_token"] != 0.0 or s.st["window_below"] > 0 or s.cfg["record"] or watches_steps(s):
         done, last_call_us = jump_by_time(s, steps_until_short(s, steps), stop_us)
     else:
         done, last_call_us = jump_at_once(s, steps, stop_us)
@@ -260,8 +264,12 @@ def jump_by_time(s, steps, stop_us):
         steps = min(steps, s.rec.steps.shape[0] - s.st["rec_steps"] - in_flight)
     if s.cfg["preemption_mode"] == PreemptionMode.RESTART:
         steps = min(steps, ticks_in_room(s))
+    watches = watches_steps(s)
     while done < steps and now_us < stop_us:
-        taken += s.q.lane_size[lane]
+        grown = taken + s.q.lane_size[lane]
+        if watches and opens_at(s, now_us, s.st["free"] - grown, done):
+            break
+        taken = grown
         lane += 1
         if lane == block_size:
             lane = 0

@@ -14,9 +14,10 @@ from fastsim.engines.vllm.group_rules import GROUP_EFFECTS, GROUP_RULES, SPEC_CO
 from fastsim.engines.vllm.group_texts import checked_groups
 from fastsim.engines.vllm.limits import NULL_BLOCKS, limits
 from fastsim.engines.vllm.policies import POLICIES
+from fastsim.engines.vllm.policy_rules import POLICY_RULES
 from fastsim.engines.vllm.server import SERVER
 from fastsim.engines.vllm.start import START_RULES
-from fastsim.model import Model, Natural, Pause, Positive, a_list
+from fastsim.model import FileName, Model, Natural, Pause, Positive, a_list
 from fastsim.rule import Derived, Effect, Rule
 
 SYNC, OLD, ASYNC = "vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async"
@@ -74,6 +75,10 @@ class VllmKnobs(Model):
     """Blocks of the host pool for `preemption_mode = "swap"`."""
     swap_us_per_block: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
     """Microseconds added to a step per block moved in or out."""
+
+    # --- a policy of one's own ---
+    policy_file: FileName | None = None
+    """Python file of your own victim_key, queue_key, admit and cap; a path relative to the file that names it."""
 
     # --- who is preempted ---
     victim: Victim | None = None
@@ -231,7 +236,7 @@ ENGINE = Engine(
     knobs=VllmKnobs,
     own_keys=SPEC_KEYS,
     reads=None,
-    rules=(*RULES, *GROUP_RULES),
+    rules=(*RULES, *POLICY_RULES, *GROUP_RULES),
     start_rules=START_RULES,
     effects=(*EFFECTS, *GROUP_EFFECTS),
     derived=(

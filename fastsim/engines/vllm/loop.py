@@ -116,6 +116,7 @@ def may_jump_empty(s):
         and not (s.cfg["detect_livelock"] and s.st["quiet"])  # one more such step is a livelock
         and s.st["running"] == 0
         and s.st["waiting"] > 0
+        and not s.cfg["policy_queue_changes"]  # another may be the head in the next step
         and s.st["preempted"] + s.st["admitted"] == 0
         and s.st["prefill_tokens"] + s.st["decode_tokens"] == 0
         and s.st["scan_end"] != ScanEnd.SKIPPED

@@ -94,6 +94,13 @@ POLICIES = (
         f"{DISCUSSION} (adaptive batch size)",
         "running_cap feedback_rule feedback_window feedback_threshold feedback_recovery",
     ),
+    # --- what you write yourself ---
+    _policy(
+        "your own", "engine.policy_file=my_policy.py",
+        "Your Python functions: who is preempted, who is next, whether it may start, how many run "
+        "(`fastsim check-policy`).",
+        "you", "policy_file",
+    ),
     # --- how tokens are shared out ---
     _policy(
         "token budget", "engine.max_num_batched_tokens=2048",

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fastsim._jit import helper, inlined
+from fastsim._jit.indirect import ask
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.vllm.blocks import free_blocks
 from fastsim.engines.vllm.codes import PreemptionMode, Victim
@@ -142,6 +143,8 @@ def select_victim(s):
     if victim == Victim.TAIL and s.st["protected"] == 0:
         return s.st["running_tail"]
     all_protected = s.st["protected"] == s.st["running"]
+    if victim == Victim.POLICY and not all_protected:
+        return int(ask(s.cfg["policy_victim"], s, 0))
     place = -1
     if victim == Victim.RANDOM and not all_protected:
         place = _random_place(s, s.st["running"] - s.st["protected"])
@@ -196,6 +199,7 @@ def preempt_request(s, i, evictor, lacked):
     if s.cfg["record"]:
         note_loss(s, i)
     s.st["preempted"] += 1
+    s.req.waiting_since_us[i] = s.st["now_us"]
     enqueue(s, i, True)
 
 

@@ -175,7 +175,7 @@ def _record_scan(s, row):
     """Why the scan of the queue ended, and for whom."""
     reason = s.st["scan_end"]
     request = NONE
-    if reason in (ScanEnd.BLOCKS, ScanEnd.CHUNKING, ScanEnd.DEFERRED):
+    if reason in (ScanEnd.BLOCKS, ScanEnd.CHUNKING, ScanEnd.DEFERRED, ScanEnd.POLICY_ADMIT):
         reason = s.st["refusal"]
         request = s.st["refused"]
     elif reason == ScanEnd.CAP:
@@ -263,7 +263,9 @@ def note_lack(s, i, tokens, hits, evictable, free, watermark, gated):
 
 @helper
 def cap_reason(s):
-    """Which cap the number of running requests has reached: `running_cap`, where it is below the fixed ones."""
+    """Which cap the number of running requests has reached: a policy's, or `running_cap`, where below the others."""
+    if s.st["own_cap_binds"]:
+        return ScanEnd.POLICY_CAP
     fixed = min(s.cfg["max_num_seqs"], s.cfg["max_num_active_seqs"])
     return ScanEnd.RUNNING_CAP if s.st["scan_cap"] < fixed else ScanEnd.CAP
 

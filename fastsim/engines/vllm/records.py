@@ -20,6 +20,7 @@ from fastsim.engines.vllm.codes import (
     Unservable,
     Victim,
 )
+from fastsim.engines.vllm.policy_file.records import fill_policy
 
 _SAME_NAME = (
     "block_size",
@@ -116,4 +117,5 @@ def config_records(take: Take, count: int) -> npt.NDArray[np.void]:
     records["max_steps"] = take("run.max_steps", int)
     records["fast_forward"] = 1
     records["dense"] = 1
+    fill_policy(records, take)
     return records

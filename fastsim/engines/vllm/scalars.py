@@ -25,6 +25,8 @@ class ScanEnd(IntEnum):
     PROJECTION = 11
     RUNNING_CAP = 12  # `running_cap`, not the fixed caps
     IN_FLIGHT = 13  # asynchronous: passed over, its own output is in flight
+    POLICY_ADMIT = 14  # `admit` of a policy file
+    POLICY_CAP = 15  # its `cap`
 
 
 SCALARS_DTYPE = np.dtype(
@@ -126,6 +128,12 @@ SCALARS_DTYPE = np.dtype(
             "scanned",
             "scan_cap",  # the cap it went by; feedback may have set another since
             "mean_output_tokens",
+            # policy file: the cap of its own was the one that counted in the last scan; the candidate asked about
+            "own_cap_binds",
+            "candidate",
+            "candidate_computed",
+            "candidate_hits",
+            "candidate_tokens",
             # running cap and backpressure
             "watched",  # non-empty steps whose output they have seen
             "cap",

@@ -38,6 +38,8 @@ REASONS = {
     ScanEnd.BYPASS_LIMIT: Reason.BYPASS_LIMIT,
     ScanEnd.SCAN_LIMIT: Reason.SCAN_LIMIT,
     ScanEnd.IN_FLIGHT: Reason.IN_FLIGHT,
+    ScanEnd.POLICY_ADMIT: Reason.POLICY_ADMIT,
+    ScanEnd.POLICY_CAP: Reason.POLICY_CAP,
 }
 """The words for each code: a kernel can write no other."""
 

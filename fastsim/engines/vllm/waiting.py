@@ -7,6 +7,7 @@ the heap, with the least key. Under first come first served the list holds every
 import numpy as np
 
 from fastsim._jit import helper, inlined
+from fastsim._jit.indirect import ask
 from fastsim.engines.vllm.codes import QueueOrder
 from fastsim.engines.vllm.recorder import EventKind, note
 from fastsim.engines.vllm.state import NONE
@@ -122,7 +123,7 @@ def _list_remove(s, i):
 
 @helper
 def order_key(s, i):
-    """What orders the queue, fixed for a request's life (before it is protected)."""
+    """What orders the queue, fixed for a request's life (before it is protected), but for a policy file's."""
     order = s.cfg["queue_order"]
     if order == QueueOrder.PRIORITY:
         return float(s.wl.priority[i])
@@ -130,15 +131,31 @@ def order_key(s, i):
         return float(s.wl.prompt_tokens[i])
     if order == QueueOrder.AGING:
         return s.wl.priority[i] + s.cfg["aging_per_s"] * (s.log.arrival_us[i] / 1e6)
+    if order == QueueOrder.POLICY:
+        return ask(s.cfg["policy_queue"], s, i)
     return 0.0
 
 
 @helper
+def compute_keys_anew(s):
+    """The keys of everybody who waits may have changed: order the queue by what they are now."""
+    size = s.st["heap_size"]
+    for place in range(size):
+        i = s.q.heap[place]
+        if not s.req.protected[i]:
+            s.req.queue_key[i] = order_key(s, i)
+    for place in range(size // 2 - 1, -1, -1):
+        _sift_down(s, s.q.heap, size, place, s.q.heap[place])
+
+
+@helper
 def enqueue(s, i, preempted):
-    """Put `i` into the waiting queue: by its key, or (first come first served) at the back; preempted: at the front."""
+    """Put `i` into the waiting queue: by its key, or (first come first served) at the back; preempted: at the front.
+
+    It has been waiting since `waiting_since_us`, on which its key may depend.
+    """
     s.st["waiting"] += 1
     s.st["waiting_prompt_tokens"] += s.wl.prompt_tokens[i]
-    s.req.waiting_since_us[i] = s.st["now_us"]
     s.req.in_heap[i] = s.req.protected[i] or s.cfg["queue_order"] != QueueOrder.FCFS
     if s.req.in_heap[i]:
         s.req.queue_key[i] = -np.inf if s.req.protected[i] else order_key(s, i)

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from fastsim.config import Key
-from fastsim.config.keys import is_trace
+from fastsim.config.keys import is_file
 from fastsim.errors import InputError
 from fastsim.model import shown
 
@@ -51,7 +51,7 @@ def key_digit(values: Mapping[str, Sequence[Any]]) -> Digit:
 
 def labels(key: str, values: Sequence[Any]) -> Sequence[Any]:
     """What rows show for the values of a key: scalars as they are, lists as text, files by their last parts."""
-    if is_trace(key):
+    if is_file(key):
         return _short_paths([str(value) for value in values])
     if isinstance(values, range):
         return values

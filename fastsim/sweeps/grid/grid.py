@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.config import KEYS, Config, Spec, WorkloadConfig, load_spec, spec_from_mapping, with_values
-from fastsim.config.keys import class_keys, is_trace
+from fastsim.config.keys import class_keys, is_file
 from fastsim.config.rules import START_KEYS, start_fault
 from fastsim.engines import caveats
 from fastsim.errors import InputError
@@ -210,10 +210,10 @@ class Grid:
         return blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def _identity(self, key: str, value: Any) -> Any:
-        return _file_digest(value) if is_trace(key) and value is not None else value
+        return _file_digest(value) if is_file(key) and value is not None else value
 
     def _identity_column(self, key: str, values: Sequence[Any]) -> Any:
-        return [self._identity(key, value) for value in values] if is_trace(key) else _listed(values)
+        return [self._identity(key, value) for value in values] if is_file(key) else _listed(values)
 
     def to_toml(self) -> str:
         """The spec on its own: one file with the same configurations, `extends`, `--set` and `--axis` merged in."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsim.config import KEYS, Config, Spec, find_key
 from fastsim.config.across import across
-from fastsim.config.keys import is_trace
+from fastsim.config.keys import is_file
 from fastsim.config.spec import Layer, flat, parse_value, resolved_path
 from fastsim.errors import InputError
 from fastsim.model import shown, shown_name, suggestion
@@ -104,7 +104,7 @@ def _table(layer: Layer, name: str) -> Mapping[str, Any]:
 
 def _values(key: str, raw: object, layer: Layer) -> Sequence[Any]:
     values = axis_values(KEYS[key], raw, layer.source)
-    return [resolved_path(key, value, layer.folder) for value in values] if is_trace(key) else values
+    return [resolved_path(key, value, layer.folder) for value in values] if is_file(key) else values
 
 
 def _zips(sweep: SweepTable, layer: Layer) -> list[dict[str, Sequence[Any]]]:

@@ -243,6 +243,7 @@ def preempt_request(s, i):
         s.rec.preempted[s.st["rec_preempted"]] = i
         s.st["rec_preempted"] += 1
     s.st["preempted"] += 1
+    s.req.waiting_since_us[i] = s.st["now_us"]
     enqueue(s, i, True)
 
 
