@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from fastsim.engines.vllm.policy_file.fields import ADMIT, CAP, HOOKS, QUEUE, REQUEST, SIGNATURES, VICTIM, VIEW
+from fastsim.engines.vllm.policy_text.fields import ADMIT, CAP, HOOKS, QUEUE, REQUEST, SIGNATURES, VICTIM, VIEW
 from tests.reference.cases import random_case
 from tests.reference.requests import Request
 

@@ -31,9 +31,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 DECLARED = (
     ("declaration", "clock", "limits"),
-    ("knobs", "limits", "policies", "server", "start", "versions", "group_texts", "group_rules", "policy_rules"),
+    (
+        "knobs",
+        "limits",
+        "policies",
+        "server",
+        "start",
+        "versions",
+        "group_texts",
+        "group_rules",
+        "policy_rules",
+        "policy_text",
+    ),
 )
-"""Files of `engines`, and of an engine, that the configuration is made of: `knobs` in the order above."""
+"""Files of `engines`, and files and folders of an engine, that the configuration is made of: `knobs` above."""
 WRITTEN = ("encode", "outputs", "step_fields", "step_table")
 """Files of `engines` that metrics read: `outputs` in the order above."""
 
@@ -50,7 +61,7 @@ def unit_of(parts: tuple[str, ...]) -> str:
     if parts[0] != "engines":
         return parts[0]
     is_package = len(parts) == 1 or (len(parts) == 2 and (PACKAGE / "engines" / parts[1]).is_dir())
-    if is_package or parts[-1] in DECLARED[len(parts) > 2]:
+    if is_package or not {*DECLARED[len(parts) > 2]}.isdisjoint(parts[1:]):
         return "knobs"
     return "outputs" if len(parts) == 2 and parts[1] in WRITTEN else "engines"
 

@@ -255,7 +255,8 @@ def test_every_other_verb_does_without_extras():
     assert at_once == behind
     code = (
         f"import sys\nfor name in {sorted(EXTRAS)}: sys.modules[name] = None\n"
-        f"from importlib import import_module\nfor verb in {VERBS}: import_module('fastsim.cli.' + verb.replace('-', '_'))\n"
+        f"from importlib import import_module\nfor verb in {[verb.replace('-', '_') for verb in VERBS]}: "
+        "import_module(f'fastsim.cli.{verb}')\n"
         "import fastsim\n[getattr(fastsim, name) for name in fastsim.__all__]\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

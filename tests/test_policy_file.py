@@ -12,9 +12,9 @@ import pytest
 
 from fastsim.config import Config, EngineConfig, check_rules
 from fastsim.engines.vllm.codes import Reads
-from fastsim.engines.vllm.policy_file.fields import ADMIT, CAP, FIELDS, HOOKS
 from fastsim.engines.vllm.policy_file.records import queue_moves, reads_of
-from fastsim.engines.vllm.policy_file.source import load_policy
+from fastsim.engines.vllm.policy_text.fields import ADMIT, CAP, FIELDS, HOOKS
+from fastsim.engines.vllm.policy_text.source import load_policy
 from fastsim.errors import InputError, PolicyError
 from tests.policy_draw import policy_case
 from tests.reference.cases import random_case

@@ -48,7 +48,7 @@ def _fail_if(context: Any, builder: Any, wrong: Any, sig: Any, error: type[Excep
 
 
 def teach(operations: Mapping[str, Any], error: type[Exception], words: Mapping[str, str], largest: int) -> None:
-    """Teach Numba the operations of `fastsim.engines.vllm.policy_file.checked`, by name.
+    """Teach Numba the operations of `fastsim.engines.vllm.policy_text.checked`, by name.
 
     `words` are what each says when it raises `error`; integers stay within `largest`.
     """

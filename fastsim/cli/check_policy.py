@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fastsim.engines.vllm.policy_file.source import PolicySource
+    from fastsim.engines.vllm.policy_text.source import PolicySource
 
 STATES, CASES = 10_000, 60
 """Made-up states on which compiled functions and plain Python must agree; random cases on which jumps and stepping."""
@@ -21,7 +21,7 @@ def command(
     Exits 1 if a compiled function, or a jump in time, gives another answer than it should.
     """
     from fastsim.cli.tables import wrapped
-    from fastsim.engines.vllm.policy_file.source import TRIES, load_policy
+    from fastsim.engines.vllm.policy_text.source import TRIES, load_policy
 
     source = load_policy(file)
     hooks = ", ".join(source.reads)
@@ -37,8 +37,8 @@ def command(
         typer.echo(f"\n{fault}")
         return 1
     typer.echo(
-        f"\ncompiled and plain Python agree on {STATES:,} states a function; stepping and jumps agree on {CASES} random "
-        "cases"
+        f"\ncompiled and plain Python agree on {STATES:,} states a function; stepping and jumps agree on {CASES} "
+        "random cases"
     )
     typer.echo(cost_text(file))
     return 0
@@ -60,7 +60,7 @@ def compiled_fault(file: str, source: "PolicySource") -> str | None:
 def hook_text(source: "PolicySource", hook: str) -> str:
     """What a function decides, what it reads, and which jumps in time that leaves."""
     from fastsim.cli.tables import wrapped
-    from fastsim.engines.vllm.policy_file.fields import FIELDS, SIGNATURES
+    from fastsim.engines.vllm.policy_text.fields import FIELDS, SIGNATURES
 
     read = [
         f"{owner}.{name}"
@@ -79,8 +79,8 @@ def hook_text(source: "PolicySource", hook: str) -> str:
 def jumps_text(source: "PolicySource", hook: str) -> str:
     """What a function's fields mean for the simulator's jumps in time."""
     from fastsim.engines.vllm.codes import Reads
-    from fastsim.engines.vllm.policy_file.fields import QUEUE, VICTIM
     from fastsim.engines.vllm.policy_file.records import queue_moves, reads_of
+    from fastsim.engines.vllm.policy_text.fields import QUEUE, VICTIM
 
     if hook == VICTIM:
         return "all stay: it is asked only in steps that run short of blocks"
@@ -101,7 +101,7 @@ def jumps_text(source: "PolicySource", hook: str) -> str:
 def fields_text() -> str:
     """What functions can read."""
     from fastsim.cli.tables import wrapped
-    from fastsim.engines.vllm.policy_file.fields import FIELDS
+    from fastsim.engines.vllm.policy_text.fields import FIELDS
 
     lines = []
     for owner, fields in FIELDS.items():

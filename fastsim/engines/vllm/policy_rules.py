@@ -9,7 +9,7 @@ KEY = "engine.policy_file"
 
 
 def _source(path: str) -> Any:
-    from fastsim.engines.vllm.policy_file.source import load_policy  # here: most specs name none
+    from fastsim.engines.vllm.policy_text.source import load_policy  # here: most specs name none
 
     return load_policy(path)
 

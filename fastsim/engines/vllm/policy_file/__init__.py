@@ -1,5 +1,5 @@
-"""A policy of one's own (`engine.policy_file`): up to four plain Python functions that the kernels call.
+"""A policy of one's own (`engine.policy_file`) as the kernels call it; what a file says is `policy_text`.
 
-`fields` is what a function can read, `syntax` checks a file, `source` reads and tries it, `decisions` compiles what the
-kernels call, `records` says which jumps stay allowed, `gates` are the kernels' side of it.
+`decisions` compiles its functions and has their addresses, `views` is what they are given, `gates` are the kernels'
+side of `admit` and `cap`, `records` says which jumps stay allowed, `trial` holds compiled against plain Python.
 """

@@ -20,9 +20,9 @@ import numpy as np
 from fastsim._jit import INTERPRETED, helper
 from fastsim._jit.cache import cache_folder
 from fastsim._jit.indirect import address_of, state_type
-from fastsim.engines.vllm.policy_file import checked
-from fastsim.engines.vllm.policy_file.fields import ADMIT, CAP, QUEUE, VICTIM
-from fastsim.engines.vllm.policy_file.source import PolicySource, load_policy
+from fastsim.engines.vllm.policy_text import checked
+from fastsim.engines.vllm.policy_text.fields import ADMIT, CAP, QUEUE, VICTIM
+from fastsim.engines.vllm.policy_text.source import PolicySource, load_policy
 from fastsim.errors import InputError, PolicyError
 
 WAITING = {
@@ -79,7 +79,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastsim.engines.vllm.lanes import computed_tokens
-from fastsim.engines.vllm.policy_file.checked import finite
+from fastsim.engines.vllm.policy_text.checked import finite
 from fastsim.engines.vllm.policy_file.views import (
     candidate_blocks, output_limit, prefilling_requests, waiting_requests
 )

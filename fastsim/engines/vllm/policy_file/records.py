@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from fastsim.engines.encode import Take
 from fastsim.engines.vllm.codes import QueueOrder, Reads, Victim
-from fastsim.engines.vllm.policy_file.fields import ADMIT, CAP, QUEUE, STEADY, VICTIM
-from fastsim.engines.vllm.policy_file.source import PolicySource, load_policy
+from fastsim.engines.vllm.policy_text.fields import ADMIT, CAP, QUEUE, STEADY, VICTIM
+from fastsim.engines.vllm.policy_text.source import PolicySource, load_policy
 
 KEY = "engine.policy_file"
 OF_HITS = frozenset({"computed_tokens", "cached_tokens", "new_tokens", "blocks"})

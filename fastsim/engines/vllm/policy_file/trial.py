@@ -7,8 +7,8 @@ import numpy as np
 
 from fastsim._jit import entry
 from fastsim.engines.vllm.policy_file.decisions import given, module_of
-from fastsim.engines.vllm.policy_file.fields import ADMIT, CAP, REQUEST, SIGNATURES, VIEW
-from fastsim.engines.vllm.policy_file.source import PolicySource, made_up_states
+from fastsim.engines.vllm.policy_text.fields import ADMIT, CAP, REQUEST, SIGNATURES, VIEW
+from fastsim.engines.vllm.policy_text.source import PolicySource, made_up_states
 from fastsim.errors import PolicyError
 
 _HEAD = '''"""Evaluation of {name}, line {line}, {hook} ({digest}), made by fastsim."""
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastsim.engines.vllm.policy_file.checked import finite
+from fastsim.engines.vllm.policy_text.checked import finite
 '''
 _BODY = """
 

@@ -12,9 +12,9 @@ from traceback import extract_tb
 from types import SimpleNamespace
 from typing import Any
 
-from fastsim.engines.vllm.policy_file.checked import OPERATIONS, finite
-from fastsim.engines.vllm.policy_file.fields import ADMIT, CAP, FIELDS, SIGNATURES, VICTIM
-from fastsim.engines.vllm.policy_file.syntax import Checker
+from fastsim.engines.vllm.policy_text.checked import OPERATIONS, finite
+from fastsim.engines.vllm.policy_text.fields import ADMIT, CAP, FIELDS, SIGNATURES, VICTIM
+from fastsim.engines.vllm.policy_text.syntax import Checker
 from fastsim.errors import InputError, PolicyError, check_regular, printable
 
 MAX_BYTES = 2**18

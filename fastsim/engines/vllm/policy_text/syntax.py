@@ -8,7 +8,7 @@ its arguments alone, whether it is made in a jump, in a step or in another proce
 import ast
 from collections.abc import Sequence
 
-from fastsim.engines.vllm.policy_file.fields import FIELDS, HOOKS, SIGNATURES
+from fastsim.engines.vllm.policy_text.fields import FIELDS, HOOKS, SIGNATURES
 from fastsim.errors import InputError, suggestion
 
 MATH = ("ceil", "exp", "expm1", "fabs", "floor", "log", "log10", "log1p", "log2", "pow", "sqrt", "tanh")
