@@ -20,6 +20,8 @@ from fastsim.errors import InputError, PolicyError, check_regular, printable
 MAX_BYTES = 2**18
 TRIES = 200
 """Made-up states that each function is called with before anything is compiled."""
+LATEST_US = 10**12
+"""Of made-up arrivals: ten days."""
 PREFIX = "fastsim_"
 """Of the names that operations have in the checked functions."""
 
@@ -175,8 +177,8 @@ def made_up_states(seed: int, hook: str, count: int) -> Iterator[tuple[dict[str,
             return low if k == 0 or high <= low else high if k == 1 else rng.choice((low, high, rng.randint(low, high)))
 
         usable = number(1, 20 * size)
-        arrival_us = number(0, 10**9 * size)
-        since_us = arrival_us + number(0, 10**7 * size)
+        arrival_us = number(0, min(10**9 * size, LATEST_US))
+        since_us = arrival_us + number(0, 10**5 * size)
         prompt, output = number(1, 10 * size), number(1, 10 * size)
         generated = number(0, output - 1)
         cached = number(0, prompt - 1) if hook == ADMIT else 0
@@ -184,7 +186,7 @@ def made_up_states(seed: int, hook: str, count: int) -> Iterator[tuple[dict[str,
         blocks = number(1, usable)
         running = number(1 if hook in (VICTIM, ADMIT) else 0, size)
         view = {
-            "now_us": since_us + number(0, 10**7 * size),
+            "now_us": since_us + number(0, 10**5 * size),
             "step": number(0, 10**6 * size),
             "free_blocks": number(0, usable - (blocks if hook == VICTIM else 0)),
             "usable_blocks": usable,
