@@ -5,10 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fastsim.engines.vllm.policy_text.source import PolicySource
-
-STATES, CASES = 10_000, 60
-"""Made-up states on which compiled functions and plain Python must agree; random cases on which jumps and stepping."""
+    from fastsim.engines.policy_report import Function, PolicyReport
 
 
 def command(
@@ -21,102 +18,50 @@ def command(
     Exits 1 if a compiled function, or a jump in time, gives another answer than it should.
     """
     from fastsim.cli.tables import wrapped
-    from fastsim.engines.vllm.policy_text.source import TRIES, load_policy
+    from fastsim.engines import engines
+    from fastsim.engines.contract import runtime_of
 
-    source = load_policy(file)
-    hooks = ", ".join(source.reads)
-    typer.echo(wrapped(f"{source.name}: {hooks}; each answers on {TRIES} made-up states (digest {source.digest})"))
-    for hook in source.reads:
-        typer.echo("\n" + hook_text(source, hook))
+    engine = next(engine for engine in engines() if engine.takes_policies)
+    report = runtime_of(engine.folder).policy_report(file, quick=quick)
+    names = ", ".join(function.name for function in report.functions)
+    typer.echo(wrapped(f"{report.name} is a policy: {names} (digest {report.digest})"))
+    for function in report.functions:
+        typer.echo("\n" + function_text(function))
     if fields:
-        typer.echo("\n" + fields_text())
-    if quick:
-        return 0
-    fault = compiled_fault(file, source)
-    if fault:
-        typer.echo(f"\n{fault}")
-        return 1
-    typer.echo(
-        f"\ncompiled and plain Python agree on {STATES:,} states a function; stepping and jumps agree on {CASES} "
-        "random cases"
-    )
-    typer.echo(cost_text(file))
-    return 0
+        typer.echo("\n" + "\n".join(wrapped(f"{name}: {what}", 4) for name, what in report.fields))
+    if not quick:
+        typer.echo("\n" + trial_text(report))
+    return 1 if report.fault else 0
 
 
-def compiled_fault(file: str, source: "PolicySource") -> str | None:
-    """What is wrong with the compiled functions, in a sentence."""
-    from fastsim.analysis.check import policy_trial
-    from fastsim.engines.vllm.policy_file import trial
-
-    for hook in source.reads:
-        if found := trial.first_difference(source, hook, STATES):
-            return f"{source.where(hook)}: {found}"
-    if found := policy_trial.first_difference(file, set(source.reads), CASES):
-        return f"{source.name}: {found}"
-    return None
-
-
-def hook_text(source: "PolicySource", hook: str) -> str:
+def function_text(function: "Function") -> str:
     """What a function decides, what it reads, and which jumps in time that leaves."""
     from fastsim.cli.tables import wrapped
-    from fastsim.engines.vllm.policy_text.fields import FIELDS, SIGNATURES
 
-    read = [
-        f"{owner}.{name}"
-        for owner, names in zip(FIELDS, source.reads[hook], strict=True)
-        for name in FIELDS[owner]
-        if name in names
-    ]
-    lines = [
-        wrapped(f"{hook} (line {source.lines[hook]}): {SIGNATURES[hook].what}"),
-        wrapped(f"  reads  {', '.join(read) or 'nothing'}", 9),
-        wrapped(f"  jumps  {jumps_text(source, hook)}", 9),
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        (
+            wrapped(f"{function.name} (line {function.line}): {function.what}"),
+            wrapped(f"  reads  {', '.join(function.reads) or 'nothing'}", 9),
+            wrapped(f"  jumps  {function.jumps}", 9),
+        )
+    )
 
 
-def jumps_text(source: "PolicySource", hook: str) -> str:
-    """What a function's fields mean for the simulator's jumps in time."""
-    from fastsim.engines.vllm.codes import Reads
-    from fastsim.engines.vllm.policy_file.records import queue_moves, reads_of
-    from fastsim.engines.vllm.policy_text.fields import QUEUE, VICTIM
-
-    if hook == VICTIM:
-        return "all stay: it is asked only in steps that run short of blocks"
-    if hook == QUEUE:
-        if source.queue_changes:
-            return "keys are computed anew at every scan: none while two wait and the first of them cannot start"
-        if queue_moves(source):
-            return "end at arrivals, as the key depends on the moment"
-        return "all stay: the key follows from the request"
-    return {
-        Reads.STEADY: "all stay: no jump changes the answer",
-        Reads.ARRIVALS: "end at arrivals",
-        Reads.STEPS: "go on, but it is asked for each of their steps, and they end at arrivals",
-        Reads.HITS: "none while it refuses: prefix hits shrink as blocks are taken; without prefix caching as above",
-    }[reads_of(source, hook, caching=True)]
-
-
-def fields_text() -> str:
-    """What functions can read."""
-    from fastsim.cli.tables import wrapped
-    from fastsim.engines.vllm.policy_text.fields import FIELDS
-
-    lines = []
-    for owner, fields in FIELDS.items():
-        for name, field in fields.items():
-            lines.append(wrapped(f"{owner}.{name}: {field.what} ({', '.join(field.hooks)})", 4))
-    return "\n".join(lines)
-
-
-def cost_text(file: str) -> str:
-    """Its time beside that of vLLM's own rules."""
-    from fastsim.analysis.check.policy_trial import cost_of
+def trial_text(report: "PolicyReport") -> str:
+    """How it fared, and its time beside that of the built-in rules."""
     from fastsim.cli.tables import wrapped
 
-    cost = cost_of(file)
-    return wrapped(
-        f"time: {cost.own_ms:.2f} ms a run of 300 requests ({cost.own_preemptions:,} preemptions), "
-        f"{cost.built_in_ms:.2f} ms under vLLM's own rules in the same loop ({cost.built_in_preemptions:,})"
+    if report.fault or report.cost is None:
+        return wrapped(str(report.fault))
+    cost = report.cost
+    tried = f"{report.states:,} states a function, and stepping and jumps on {report.cases} random cases"
+    return "\n".join(
+        (
+            wrapped(f"compiled and plain Python agree on {tried}"),
+            wrapped(
+                f"time: {cost.own_ms:.2f} ms a run of 300 requests ({cost.own_preemptions:,} preemptions), "
+                f"{cost.built_in_ms:.2f} ms under the built-in rules in the same loop "
+                f"({cost.built_in_preemptions:,})"
+            ),
+        )
     )

@@ -21,6 +21,7 @@ from fastsim.config import Config
 from fastsim.engines import runtime_module, supporting
 from fastsim.engines.encode import Take, take_of
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
+from fastsim.engines.policy_report import PolicyReport
 from fastsim.engines.tape import Tape
 from fastsim.errors import InputError
 from fastsim.metrics.columns import CLASS_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, new_rows
@@ -186,6 +187,16 @@ class Runtime(ABC):
     def session(self, workload: Workload, largest: Records) -> EngineSession:
         """Memory for runs of any records that need no more of it than `largest`."""
         raise InputError(f"calibration runs {supporting('has_sessions')}, but engine.name is another")
+
+    def policy_report(self, path: str, *, quick: bool) -> PolicyReport:
+        """What is to be said of a policy file; `quick`: without trying it compiled.
+
+        Raises
+        ------
+        InputError
+            When it is no policy.
+        """
+        raise InputError(f"policy files are for {supporting('takes_policies')}")
 
     def installed(self) -> tuple[str, ...]:
         """The names of this engine whose cases the installed package (`Engine.live`) can replay."""

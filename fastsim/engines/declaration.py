@@ -172,6 +172,8 @@ class Engine:
         Whether the averages of `fastsim check` describe it.
     has_flags
         Whether its knobs are flags of a server that can be recommended.
+    takes_policies
+        Whether it calls functions of one's own (`engine.policy_file`).
     has_prefix_trees
         Whether prefixes may extend one another, as those of conversations do.
     server
@@ -207,6 +209,7 @@ class Engine:
     has_averages: bool = False
     has_flags: bool = False
     has_prefix_trees: bool = False
+    takes_policies: bool = False
     server: Server | None = None
     live: str | None = None
 

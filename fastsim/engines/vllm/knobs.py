@@ -257,5 +257,6 @@ ENGINE = Engine(
     has_averages=True,
     has_flags=True,
     has_prefix_trees=True,
+    takes_policies=True,
     live="vllm",
 )

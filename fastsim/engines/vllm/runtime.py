@@ -23,6 +23,7 @@ from fastsim.engines.contract import (
 )
 from fastsim.engines.encode import Take
 from fastsim.engines.outputs import RequestLog
+from fastsim.engines.policy_report import PolicyReport
 from fastsim.engines.vllm.chunk import run_chunk
 from fastsim.engines.vllm.groups.layouts import PLAIN, layout_numbers
 from fastsim.engines.vllm.groups.special import (
@@ -162,6 +163,12 @@ class VllmRuntime(Runtime):
         records, params = self.records_of([Config(engine=EngineConfig(num_gpu_blocks=2))])
         nothing = workload_arrays(Workload.from_arrays(np.zeros(0, np.int64), np.zeros(0, int), np.zeros(0, int)))
         _call(records, params, nothing, new_memory(records, nothing), new_recorder(1), new_rows(1))
+
+    def policy_report(self, path: str, *, quick: bool) -> PolicyReport:
+        """What is to be said of a policy file."""
+        from fastsim.engines.vllm.policy_file.report import policy_report
+
+        return policy_report(path, quick=quick)
 
     def verify_case(self, case: dict[str, Any]) -> str | None:
         """Replay a recorded case."""

@@ -1,15 +1,14 @@
 """A policy file on trial: jumps in time beside stepping on random cases, and what its decisions cost."""
 
 import random
-from dataclasses import dataclass
 from statistics import median
 from time import process_time
 
 import numpy as np
 
 from fastsim.config import Config, EngineConfig, LatencyConfig, WorkloadConfig, with_values
-from fastsim.engines.contract import runtime_of
-from fastsim.records import record_of
+from fastsim.engines.policy_report import Cost
+from fastsim.engines.vllm.runtime import RUNTIME
 from fastsim.workload import build_workload
 
 MODES = {"stepping": (False, True), "jumps, recorded": (True, True), "jumps": (True, False)}
@@ -58,26 +57,14 @@ def first_difference(path: str, hooks: set[str], cases: int) -> str | None:
         workload = build_workload(config.workload)
         found: dict[str, bytes] = {}
         for mode, (fast_forward, record_steps) in MODES.items():
-            records = record_of(config)
-            run = runtime_of("vllm").run(
-                workload, records.engine, records.params, fast_forward=fast_forward, record_steps=record_steps
-            )
+            records, params = RUNTIME.records_of([config])
+            run = RUNTIME.run(workload, records, params, fast_forward=fast_forward, record_steps=record_steps)
             log = b"".join(np.ascontiguousarray(column).tobytes() for column in run.log)
             found[mode] = run.rows.floats.tobytes() + run.rows.ints.tobytes() + log
         for mode, left in found.items():
             if left != found["stepping"]:
                 return f"case {seed}: {mode} leaves another result than stepping"
     return None
-
-
-@dataclass(frozen=True)
-class Cost:
-    """CPU milliseconds of a run of 300 requests on a pool in which blocks are short, medians; preemptions."""
-
-    own_ms: float
-    built_in_ms: float
-    own_preemptions: int
-    built_in_preemptions: int
 
 
 def cost_of(path: str, repeats: int = 15) -> Cost:
@@ -88,13 +75,13 @@ def cost_of(path: str, repeats: int = 15) -> Cost:
     runs = {}
     for own in (True, False):
         config = with_values(Config(), settings | ({"engine.policy_file": path} if own else {}))
-        records = record_of(config)
-        records.engine["dense"] = 0
-        runs[own] = (build_workload(config.workload), records)
+        records, params = RUNTIME.records_of([config])
+        records["dense"] = 0
+        runs[own] = (build_workload(config.workload), records, params)
     for _ in range(repeats):
-        for own, (workload, records) in runs.items():
+        for own, arguments in runs.items():
             start = process_time()
-            run = runtime_of("vllm").run(workload, records.engine, records.params, repeat=5)
+            run = RUNTIME.run(*arguments, repeat=5)
             times[own].append((process_time() - start) / 5 * 1000)
             preemptions[own] = int(run.totals["preemptions"][0])
     return Cost(median(times[True]), median(times[False]), preemptions[True], preemptions[False])
