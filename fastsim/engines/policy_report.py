@@ -14,7 +14,7 @@ class Function(NamedTuple):
     jumps: str
 
 
-class Cost(NamedTuple):
+class RunCost(NamedTuple):
     """CPU milliseconds of a run of 300 requests in which blocks are short, medians, and its preemptions."""
 
     own_ms: float
@@ -38,4 +38,4 @@ class PolicyReport:
     states: int = 0
     cases: int = 0
     fault: str | None = None
-    cost: Cost | None = None
+    cost: RunCost | None = None

@@ -7,7 +7,7 @@ from time import process_time
 import numpy as np
 
 from fastsim.config import Config, EngineConfig, LatencyConfig, WorkloadConfig, with_values
-from fastsim.engines.policy_report import Cost
+from fastsim.engines.policy_report import RunCost
 from fastsim.engines.vllm.runtime import RUNTIME
 from fastsim.workload import build_workload
 
@@ -67,7 +67,7 @@ def first_difference(path: str, hooks: set[str], cases: int) -> str | None:
     return None
 
 
-def cost_of(path: str, repeats: int = 15) -> Cost:
+def cost_of(path: str, repeats: int = 15) -> RunCost:
     """Time a run with a policy in turn with the same run under vLLM's rules, neither in the dense loop."""
     settings = {"engine.num_gpu_blocks": 800, "engine.enable_prefix_caching": False}
     times: dict[bool, list[float]] = {True: [], False: []}
@@ -84,4 +84,4 @@ def cost_of(path: str, repeats: int = 15) -> Cost:
             run = RUNTIME.run(*arguments, repeat=5)
             times[own].append((process_time() - start) / 5 * 1000)
             preemptions[own] = int(run.totals["preemptions"][0])
-    return Cost(median(times[True]), median(times[False]), preemptions[True], preemptions[False])
+    return RunCost(median(times[True]), median(times[False]), preemptions[True], preemptions[False])
