@@ -49,7 +49,8 @@ def shares(grid: Grid, workloads: int) -> dict[str, float]:
         rows = simulate_chunk(workload, records)
         spent["kernel"] += (now := process_time()) - clock
         indices = np.arange(first, first + each)
-        schema.part_bytes(schema.part_frame(grid, indices, [workload.workload_id] * each, rows.floats, rows.ints))
+        frame = schema.part_frame(grid, indices, [workload.workload_id] * each, rows.floats, rows.ints)
+        schema.part_bytes(frame, schema.file_metadata(grid))
         spent["storing"] += process_time() - now
         probes = np.linspace(first, first + each - 1, max(PROBES // workloads, 1)).astype(int).tolist()
         metrics_s += each * float(np.mean([_metrics_s(grid, index, workload) for index in probes]))

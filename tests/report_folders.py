@@ -6,7 +6,7 @@ from fastsim.metrics import FLOAT_COLUMNS, INT_COLUMNS
 from fastsim.metrics.columns import STATUSES, VERDICTS
 from fastsim.sweeps.grid import Grid
 from fastsim.sweeps.store import SweepFolder, write_part
-from fastsim.sweeps.store.schema import empty_rows, part_bytes, part_frame
+from fastsim.sweeps.store.schema import empty_rows, file_metadata, part_bytes, part_frame
 
 BASE = {"engine": {"num_gpu_blocks": 1000}, "workload": {"num_requests": 10}}
 FULL = {
@@ -34,7 +34,7 @@ def make_folder(path, table, *, failing=(), verdicts=VERDICTS[::-1], parts=4, li
             indices = part.indices()
             frame = part_frame(grid, indices, workload_ids(grid, indices), *figures(indices, failing, verdicts))
             errors = {int(index): "ValueError: <it> broke" for index in indices if index in failing}
-            folder.add(write_part(folder.path, part, part_bytes(frame), errors))
+            folder.add(write_part(folder.path, part, part_bytes(frame, file_metadata(grid)), errors))
         folder.write_manifest("complete")
     return path
 

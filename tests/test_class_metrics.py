@@ -23,6 +23,7 @@ from fastsim.cli import main
 from fastsim.config import Config, WorkloadConfig, spec_from_mapping
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.errors import InputError
+from fastsim.metrics import columns_with
 from fastsim.metrics.columns import CLASS_COLUMNS
 from fastsim.records import records_of
 from fastsim.simulation import Result, simulate_chunk
@@ -359,9 +360,10 @@ def test_the_rate_of_classes_is_that_of_all_of_them() -> None:
 
 def test_answers_name_only_classes_there_are() -> None:
     asked = {"where": ["ttft_p99_ms[chat] <= 5"]}
-    assert answer_from(asked, "spec", [], class_names=["chat"]).columns == ["ttft_p99_ms[chat]"]
+    chat, code = ([column.name for column in columns_with((name,))] for name in ("chat", "code"))
+    assert answer_from(asked, "spec", [], chat).columns == ["ttft_p99_ms[chat]"]
     with pytest.raises(InputError, match=r"ttft_p99_ms\[chat\] is not a result column"):
-        answer_from(asked, "spec", [], class_names=["code"])
+        answer_from(asked, "spec", [], code)
 
 
 # --- Rules --------------------------------------------------------------------------------------------------------

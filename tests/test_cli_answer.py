@@ -9,8 +9,10 @@ from fastsim.cli.progress import Lines, spell, time_left
 from fastsim.cli.spec import read_grid
 from fastsim.cli.tables import WIDTH, number, table
 from fastsim.errors import InputError
+from fastsim.metrics import COLUMNS
 
 AXES = ["workload.seed", "workload.rate_scale", "engine.max_num_seqs"]
+METRICS = [column.name for column in COLUMNS]
 TABLE = {
     "question": "How many at once?",
     "where": ["ttft_p99_ms <= 100"],
@@ -48,7 +50,7 @@ def rows():
 
 
 def test_a_setting_meets_a_condition_where_every_seed_does():
-    answer = answer_from(TABLE, "spec", AXES)
+    answer = answer_from(TABLE, "spec", AXES, METRICS)
     summary = answer.summary(rows())
     assert summary.height == 6
     met = summary.filter("meets").select("workload.rate_scale", "engine.max_num_seqs").rows()
@@ -57,13 +59,13 @@ def test_a_setting_meets_a_condition_where_every_seed_does():
 
 
 def test_the_best_of_each_group_breaks_ties_by_the_next_objective():
-    answer = answer_from(TABLE, "spec", AXES)
+    answer = answer_from(TABLE, "spec", AXES, METRICS)
     best = answer.per_group(answer.summary(rows()))
     assert best.select("workload.rate_scale", "engine.max_num_seqs").rows() == [(1.0, 16), (2.0, 8), (3.0, None)]
 
 
 def test_the_answer_is_the_setting_that_meets_it_most_often():
-    text = answer_text(rows(), answer_from(TABLE, "spec", AXES))
+    text = answer_text(rows(), answer_from(TABLE, "spec", AXES, METRICS))
     lines = text.splitlines()
     assert lines[0].startswith("Answer: ")
     sentence, question = text.partition("\n\n")[0].replace("\n  ", " ").splitlines()
@@ -77,14 +79,14 @@ def test_the_answer_is_the_setting_that_meets_it_most_often():
 
 
 def test_without_groups_the_best_settings_are_listed():
-    answer = answer_from({"best": "most output_throughput_tok_per_s"}, "spec", AXES)
+    answer = answer_from({"best": "most output_throughput_tok_per_s"}, "spec", AXES, METRICS)
     text = answer_text(rows().filter(pl.col("workload.rate_scale") < 3), answer)
     assert text.startswith("Answer: workload.rate_scale = 2, engine.max_num_seqs = 16: most\n  output_throughput")
     assert text.splitlines()[-4].split()[:2] == ["2", "16"]
 
 
 def test_nothing_that_meets_the_conditions_is_said():
-    answer = answer_from(TABLE | {"where": ["ttft_p99_ms < 1"]}, "spec", AXES)
+    answer = answer_from(TABLE | {"where": ["ttft_p99_ms < 1"]}, "spec", AXES, METRICS)
     assert "Answer: no setting meets ttft_p99_ms < 1." in answer_text(rows(), answer)
 
 
@@ -94,15 +96,15 @@ def test_nothing_that_meets_the_conditions_is_said():
      ("workload.rate_scale < 2.5", 4), ("engine.max_num_seqs == 8", 3)],
 )  # fmt: skip
 def test_every_operator(condition, count):
-    answer = answer_from(TABLE | {"where": condition}, "spec", AXES)
+    answer = answer_from(TABLE | {"where": condition}, "spec", AXES, METRICS)
     assert answer.summary(rows())["meets"].sum() == count
 
 
 def test_verdicts_can_be_conditions():
     frame = rows().with_columns(pl.lit("ok").cast(pl.Enum(["ok", "thrash"])).alias("verdict"))
-    answer = answer_from(TABLE | {"where": ["verdict == 'ok'"], "show": "verdict"}, "spec", AXES)
+    answer = answer_from(TABLE | {"where": ["verdict == 'ok'"], "show": "verdict"}, "spec", AXES, METRICS)
     assert answer.summary(frame)["meets"].all()
-    answer = answer_from(TABLE | {"where": ["verdict != ok"]}, "spec", AXES)
+    answer = answer_from(TABLE | {"where": ["verdict != ok"]}, "spec", AXES, METRICS)
     assert not answer.summary(frame)["meets"].any()
 
 
@@ -122,7 +124,7 @@ def test_verdicts_can_be_conditions():
 )
 def test_a_bad_answer_is_one_sentence(change, named):
     with pytest.raises(InputError) as error:
-        answer_from(TABLE | change, "spec.toml", AXES)
+        answer_from(TABLE | change, "spec.toml", AXES, METRICS)
     assert str(error.value).startswith("spec.toml: answer")
     assert named in str(error.value)
 

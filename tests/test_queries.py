@@ -1,5 +1,6 @@
 """Every block of `sweeps/queries.md`, on the sweep that it describes."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 import fastsim
+from tests.processes import run
 
 PAGE = Path("sweeps/queries.md").read_text()
 
@@ -28,11 +30,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for name, setting in commands:
         grid = fastsim.Grid.from_toml(folder / "queries.toml", [setting] if setting else [])
         fastsim.sweep(grid, folder / name, workers=1)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"folder": folder}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for code in blocks("python"):
             exec(compile(code, "queries.md", "exec"), names)  # the page is ours
+        names["sql"] = [
+            pl.SQLContext(rows=fastsim.scan("queries", infinite=True)).execute(q).collect() for q in blocks("sql")
+        ]
+        names["metadata"] = pl.read_parquet_metadata(next(iter(Path("queries/parts").iterdir())))
         names["csv"] = pl.read_csv("goodput.csv")
         names["all"] = fastsim.scan("queries").collect()
     return names
@@ -90,3 +96,33 @@ def test_join_export_and_streaming(answers: dict[str, Any]) -> None:
     assert answers["matrix"].dtype == np.float64
     assert "PROJECT" in answers["plan"]
     assert answers["result"]["len"].sum() > 0
+
+
+def test_sql_passes_no_infinite_percentile_over(answers: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    by_seqs, verdicts = answers["sql"]
+    everything = answers["all"].filter(pl.col("workload.arrival.rate_per_s") == 2)
+    for row in by_seqs.iter_rows(named=True):
+        same = everything.filter(pl.col("engine.max_num_seqs") == row["engine.max_num_seqs"])
+        assert row["goodput"] == pytest.approx(same["goodput_req_per_s"].mean())
+        worst = float("inf") if same["ttft_p99_ms"].null_count() else same["ttft_p99_ms"].max()
+        assert row["worst_ttft_p99_ms"] == worst
+    assert float("inf") in by_seqs["worst_ttft_p99_ms"].to_list()
+    assert verdicts["runs"].sum() == 72
+    code, out, _ = run(
+        capsys, "query", answers["folder"] / "queries", "SELECT verdict, count(*) AS runs FROM rows GROUP BY 1", "--csv"
+    )
+    assert code == 0
+    assert out.splitlines()[0] == "verdict,runs"
+    code, out, err = run(capsys, "query", answers["folder"] / "queries", "SELECT no_such_column FROM rows")
+    assert (code, out) == (2, "")
+    assert "no_such_column" in err
+    assert len(err.strip().splitlines()) <= 3
+
+
+def test_a_file_says_what_its_columns_mean(answers: dict[str, Any]) -> None:
+    said = json.loads(answers["metadata"]["fastsim"])
+    rows = answers["all"]
+    assert set(said["columns"]) | set(said["axes"]) | {"config_id", "workload_id"} == set(rows.columns)
+    assert said["engines"] == ["vllm-0.33.0"]
+    assert said["columns"]["ttft_p99_ms"]["unit"] == "ms"
+    assert all(column["meaning"] for column in said["columns"].values())

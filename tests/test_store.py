@@ -15,7 +15,7 @@ from fastsim.sweeps.grid import Grid
 from fastsim.sweeps.store import SweepFolder, part_path, read_manifest, write_part
 from fastsim.sweeps.store.files import sealed, write_whole
 from fastsim.sweeps.store.lock import FolderLock
-from fastsim.sweeps.store.schema import axis_columns, empty_rows, part_bytes, part_frame
+from fastsim.sweeps.store.schema import axis_columns, empty_rows, file_metadata, part_bytes, part_frame
 
 SPEC = {
     "engine": {"num_gpu_blocks": 100},
@@ -36,7 +36,7 @@ def open_folder(path, grid=None, fresh=False, **select):
 def store(folder, grid, part):
     floats, ints = empty_rows(part.rows)
     frame = part_frame(grid, part.indices(), ["x"] * part.rows, floats, ints)
-    folder.add(write_part(folder.path, part, part_bytes(frame)))
+    folder.add(write_part(folder.path, part, part_bytes(frame, file_metadata(grid))))
 
 
 def fill(path, count=None, **select):

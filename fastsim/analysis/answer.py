@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError
-from fastsim.metrics import by_name, columns_with
+from fastsim.metrics import by_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -137,7 +137,7 @@ class Answer:
 
 
 def answer_from(
-    table: Any, source: str, axes: Sequence[str], pinned: Container[str] = (), class_names: Sequence[str] = ()
+    table: Any, source: str, axes: Sequence[str], metrics: Sequence[str], pinned: Container[str] = ()
 ) -> Answer:
     """Validate an `[answer]` table.
 
@@ -147,10 +147,10 @@ def answer_from(
         What the spec says, and its name.
     axes
         Of the grid.
+    metrics
+        Names of the result columns of its rows.
     pinned
         Keys that were axes before a setting gave them one value: they are left out.
-    class_names
-        Of the classes of requests, whose columns can be named (`ttft_p99_ms[chat]`).
 
     Raises
     ------
@@ -165,7 +165,6 @@ def answer_from(
     question = table.get("question", "")
     if not isinstance(question, str):
         raise InputError(f"{source}: answer.question = {question!r}, but text was expected")
-    metrics = [column.name for column in columns_with(tuple(class_names))]
     for_each = [name for name in _texts(table, "for_each", source) if name not in pinned]
     for name in for_each:
         _known(name, "for_each", source, axes, "an axis of this spec")

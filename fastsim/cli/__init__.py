@@ -23,6 +23,7 @@ VERBS = (
     "phase",
     "explain",
     "report",
+    "query",
     "calibrate",
     "status",
     "merge",

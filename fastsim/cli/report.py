@@ -114,7 +114,6 @@ def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
     from fastsim.cli.outcome import answer_rows, extent, sentence
     from fastsim.config import load_spec
     from fastsim.metrics import by_name
-    from fastsim.metrics.names import classes_in
     from fastsim.sweeps.store.scan import scan
 
     rows = scan(folder) if rows is None else rows
@@ -124,7 +123,7 @@ def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
     asked = load_spec(path).answer if path.is_file() else None
     if asked is None:
         return Question()
-    answer = answer_from(asked, str(path), axes, class_names=classes_in(names))
+    answer = answer_from(asked, str(path), axes, [name for name in names if name in by_name()])
     summary = answer.summary(rows)
     title, table = answer_rows(answer, summary)
     said = sentence(answer, summary) if answer.settings else extent(answer, table)

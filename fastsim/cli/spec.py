@@ -6,6 +6,7 @@ from pathlib import Path
 from fastsim.analysis.answer import Answer, answer_from
 from fastsim.config import Config, load_spec
 from fastsim.errors import InputError
+from fastsim.metrics import columns_with
 from fastsim.sweeps.grid import Grid
 
 
@@ -24,7 +25,8 @@ def read_grid(path: Path, sets: Sequence[str] = (), axes: Sequence[str] = ()) ->
     if spec.answer is None:
         return grid, None
     pinned = spec.layers[-1].settings if sets else {}
-    return grid, answer_from(spec.answer, str(path), [axis.name for axis in grid.axes], pinned, grid.class_names)
+    metrics = [column.name for column in columns_with(grid.class_names)]
+    return grid, answer_from(spec.answer, str(path), [axis.name for axis in grid.axes], metrics, pinned)
 
 
 def read_base(path: Path | None, sets: Sequence[str] = ()) -> Config:

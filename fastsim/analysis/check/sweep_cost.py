@@ -59,7 +59,7 @@ def sweep_cost(grid: Grid, parts: int) -> Cost:
     tried = sum(frame.height for frame in frames)
     each_s = sum(s * frame.height for s, frame in zip(run_s, frames, strict=True)) / tried
     cpu_s = each_s * grid.size + sum(build_s) / len(build_s) * grid.num_workloads
-    return Cost(tried, cpu_s, min(run_s) * 1e3, max(run_s) * 1e3, _size_bytes(pl.concat(frames), grid.size, parts))
+    return Cost(tried, cpu_s, min(run_s) * 1e3, max(run_s) * 1e3, _size_bytes(grid, pl.concat(frames), parts))
 
 
 def _chunk_start(grid: Grid, index: int) -> int:
@@ -67,14 +67,15 @@ def _chunk_start(grid: Grid, index: int) -> int:
     return index - index % grid.configs_per_workload % CHUNK
 
 
-def _size_bytes(frame: pl.DataFrame, rows: int, parts: int) -> int:
-    """Bytes of `parts` files with `rows` rows like these: what a file costs, and what a row adds to it."""
-    whole = len(schema.part_bytes(frame))
-    if rows <= frame.height:
+def _size_bytes(grid: Grid, frame: pl.DataFrame, parts: int) -> int:
+    """Bytes of a grid's `parts` files with rows like these: what a file costs, and what a row adds to it."""
+    metadata = schema.file_metadata(grid)
+    whole = len(schema.part_bytes(frame, metadata))
+    if grid.size <= frame.height:
         return whole
     half = max(1, frame.height // 2)
-    row = (whole - len(schema.part_bytes(frame.head(half)))) / max(frame.height - half, 1)
-    return round((whole - row * frame.height) * parts + row * rows)
+    row = (whole - len(schema.part_bytes(frame.head(half), metadata))) / max(frame.height - half, 1)
+    return round((whole - row * frame.height) * parts + row * grid.size)
 
 
 def spread(size: int, count: int) -> list[int]:

@@ -144,7 +144,8 @@ def _merge(path: Path, spare: Path, group: Sequence[PartRecord]) -> PartRecord:
         return first
     frame = pl.concat([pl.read_parquet(part_path(path, record.part)) for record in group])
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP_ROWS, statistics=True)
+    said = {"fastsim": pl.read_parquet_metadata(part_path(path, first.part)).get("fastsim", "{}")}
+    frame.write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP_ROWS, statistics=True, metadata=dict(said))
     data = buffer.getvalue()
     write_whole(target, data)
     errors, first_errors = together(group)

@@ -1,11 +1,13 @@
 """What a row of a sweep is: config_id, workload_id, every axis by its dotted name, then the columns of metrics.
 
 The same indices always give the same bytes: the schema follows from the grid alone, and nothing of the machine or the
-moment enters a part.
+moment enters a part. What the columns mean stands in the file's metadata, under `fastsim`.
 """
 
 import io
+import json
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,32 @@ def part_frame(
     )
     # One query for all columns: each of its own would cost more than the rows of a small part
     return head.hstack(pl.DataFrame(numbers).select(map(_metric, columns_with(grid.class_names))))
+
+
+def file_metadata(grid: Grid) -> dict[str, str]:
+    """What a part says of itself under the key `fastsim`: JSON, the same for all parts of a sweep.
+
+    `version`, `spec_hash`, `engines`, and `columns`: of each its unit and meaning, and which of its values are text.
+    """
+    columns = {
+        column.name: {
+            "unit": column.unit,
+            "meaning": column.description or column.name.replace("_", " "),
+            "better": column.better,
+            **({"labels": list(column.labels)} if column.labels else {}),
+            **({"prometheus": column.prometheus} if column.prometheus else {}),
+        }
+        for column in columns_with(grid.class_names)
+    }
+    said = {
+        "version": version("fastsim-llm"),
+        "spec_hash": grid.spec_hash,
+        "engines": sorted(grid.possible("engine.name")),
+        "axes": [axis.name for axis in grid.axes],
+        "null": "no value; of a percentile: infinite, where the share in its *_censored_share column reaches it",
+        "columns": columns,
+    }
+    return {"fastsim": json.dumps(said)}
 
 
 def _metric(column: Column) -> pl.Expr:
@@ -122,8 +150,9 @@ def refused_rows(count: int, class_names: tuple[str, ...] = ()) -> tuple[npt.NDA
     return floats, ints
 
 
-def part_bytes(frame: pl.DataFrame) -> bytes:
-    """A part as Parquet: one row group, zstd, statistics."""
+def part_bytes(frame: pl.DataFrame, metadata: dict[str, str]) -> bytes:
+    """A part as Parquet: one row group, zstd, statistics, and what it says of itself (`file_metadata`)."""
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", row_group_size=max(frame.height, 1), statistics=True)
+    rows = max(frame.height, 1)
+    frame.write_parquet(buffer, compression="zstd", row_group_size=rows, statistics=True, metadata=metadata)
     return buffer.getvalue()

@@ -227,4 +227,5 @@ def part_data(grid: Grid, part: Part, pieces: list[Piece]) -> bytes:
     workload_ids = [name for piece in pieces for name in piece.workload_ids]
     floats = np.concatenate([piece.floats for piece in pieces])
     ints = np.concatenate([piece.ints for piece in pieces])
-    return schema.part_bytes(schema.part_frame(grid, part.indices(), workload_ids, floats, ints))
+    frame = schema.part_frame(grid, part.indices(), workload_ids, floats, ints)
+    return schema.part_bytes(frame, schema.file_metadata(grid))
