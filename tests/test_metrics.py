@@ -404,6 +404,14 @@ def test_a_request_exactly_at_a_bound_keeps_it(slo, bound_us):
     assert summarised(run, make_params())["misses_slo"] is None
 
 
+@pytest.mark.parametrize(("gave_up", "misses"), [(2, False), (3, True)])
+def test_one_in_a_hundred_may_miss_where_p99_is_null(gave_up, misses):
+    run = make_run(3, 200, "finished")
+    run[0].status[:gave_up] = Status.TIMED_OUT
+    row = summarised(run, make_params(slo_e2e_us=1e15))
+    assert (row["e2e_p99_ms"], row["misses_slo"]) == (None, misses)
+
+
 def test_one_in_ten_unfinished_under_full_load_is_no_overload():
     run = make_run(5, 10, "finished")
     run[0].status[0] = Status.RUNNING  # alone it would not be done either
