@@ -15,7 +15,6 @@ from fastsim.analysis.evaluate.evaluate import Evaluator
 from fastsim.analysis.evaluate.loads import changed
 from fastsim.analysis.recommend.choice import choose
 from fastsim.analysis.recommend.flags import deployment_flags, serve_flags
-from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.analysis.recommend.rate import crossing_interval, min_replicas
 from fastsim.analysis.recommend.search import Search
 from fastsim.analysis.recommend.slo import WORST_MARGIN, Outlook, margins
@@ -23,7 +22,8 @@ from fastsim.analysis.recommend.space import DEFAULTS, SEQS, TOKENS, space_of
 from fastsim.analysis.recommend.trials import Traffic, Trials
 from fastsim.analysis.terms import slo_terms
 from fastsim.cli.recommend_text import recommendation_text
-from fastsim.config import load_spec, spec_from_mapping
+from fastsim.config import load_config, load_spec, spec_from_mapping
+from fastsim.config.deployment import hardware_of
 from fastsim.config.derived import with_values
 from tests.processes import run
 from tests.recommend_problems import Verdict, problem, setting, solve, solve_rate
@@ -371,10 +371,50 @@ def test_a_model_a_gpu_a_rate_and_lengths_are_enough(capsys: pytest.CaptureFixtu
     assert code == 0
     assert answer["meets_slo"]
     assert answer["flags"].startswith(f"--max-num-seqs {answer['max_num_seqs']} ")
-    deployed = Hardware.deployed("llama-3.1-8b", "rtx-4090", 16, {})
-    blocks = deployed.blocks(answer["max_num_seqs"], answer["max_num_batched_tokens"])
+    found = hardware_of(load_config(None, ["hardware.model=llama-3.1-8b", "hardware.gpu=rtx-4090"]).value)
+    assert found is not None
+    blocks = found.estimate(answer["max_num_seqs"], answer["max_num_batched_tokens"]).num_gpu_blocks
     assert answer["best"]["engine.num_gpu_blocks"] == blocks
-    assert blocks < Hardware("llama-3.1-8b", "rtx-4090").blocks(2, 256) or answer["max_num_batched_tokens"] == 256
+    assert blocks < found.estimate(2, 256).num_gpu_blocks or answer["max_num_batched_tokens"] == 256
+
+
+def test_which_gpu_costs_least(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ["--rate", "6", "--prompt-tokens", "800", "--output-tokens", "100", "--set", "workload.num_requests=100"]
+    few = ["--axis", f"{SEQS}=64,256", "--axis", f"{TOKENS}=512,2048", "--seeds", "2", "--workers", "1"]
+    ask = ["--model", "llama-3.1-8b", "--axis", "hardware.gpu=h100,l4,rtx-4090", *load, *few, "--ttft-ms", "3000"]
+    answers = {}
+    for prices in ("h100=2.5,l4=0.4,rtx-4090=0.5", "h100=0.1,l4=9,rtx-4090=9"):
+        code, out, _ = cli(capsys, *ask, "--gpu-hour-price", prices, "--json")
+        assert code == 0
+        answer = json.loads(out)
+        kinds = {each["hardware"]["hardware.gpu"]: each for each in answer["hardware"]}
+        assert set(kinds) == {"h100", "l4", "rtx-4090"}
+        price = dict(text.split("=") for text in prices.split(","))
+        costs = {gpu: each["replicas"] * float(price[gpu]) for gpu, each in kinds.items()}
+        assert {gpu: each["price_per_hour"] for gpu, each in kinds.items()} == pytest.approx(costs)
+        first = answer["hardware"][0]["hardware"]["hardware.gpu"]
+        assert costs[first] == min(costs.values())
+        answers[prices] = first
+        assert answer["best"] == answer["hardware"][0]["recommendation"]["best"]
+    assert len(set(answers.values())) == 2
+    _, out, _ = cli(capsys, *ask, "--set", "hardware.kv_dtype=fp8")
+    assert out.startswith("Take llama-3.1-8b on ")
+    assert "the fewest GPUs" in " ".join(out.split())
+    code, _, err = cli(capsys, *ask, "--gpu-hour-price", "h100=2.5")
+    assert (code, "--gpu-hour-price has no price for l4" in err) == (2, True)
+
+
+def test_hardware_on_which_nothing_starts_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ["--rate", "1", "--prompt-tokens", "100", "--output-tokens", "9", "--set", "workload.num_requests=20"]
+    few = ["--axis", f"{SEQS}=8", "--axis", f"{TOKENS}=512", "--seeds", "2", "--workers", "1", "--ttft-ms", "2000"]
+    ask = ["--model", "llama-3.1-70b", *load, *few]
+    code, out, _ = cli(capsys, *ask, "--axis", "hardware.gpu=l4,4xh100")
+    assert code == 0
+    assert "Take llama-3.1-70b on 4 x h100" in out
+    assert "does not start" in out
+    assert "no room for KV blocks" in " ".join(out.split())
+    code, _, err = cli(capsys, *ask, "--axis", "hardware.gpu=l4,rtx-4090")
+    assert (code, len(err.splitlines())) == (2, 1)
 
 
 def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -405,10 +445,10 @@ def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixtur
     [
         (["--set", "engine.name=blis"], "a recommendation is made of the flags of a server"),
         (["--set", "engine.name=vllm-rlt"], "a recommendation is made of the flags of a server"),
-        (["--model", "llama-3.1-8b"], "--model llama-3.1-8b without --gpu"),
+        (["--model", "llama-3.1-8b"], "both or neither were expected"),
         (["--axis", "workload.rate_scale=1,2"], "an engine.* setting was expected"),
         (["--rate", "3", "--concurrency", "4"], "one of them was expected"),
-        (["--tensor-parallel", "4"], "--model and --gpu were expected along with it"),
+        (["--tensor-parallel", "4"], "hardware.model and hardware.gpu were expected along with it"),
         (["--model", "llama-3.1-8b", "--gpu", "4xh100", "--tensor-parallel", "2"], "one number of GPUs was expected"),
         (
             ["--model", "llama-3.1-8b", "--gpu", "h100", "--set", "latency.preset=llama-3.1-8b@h100"],
@@ -417,8 +457,8 @@ def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixtur
         (["--workers", "0"], "--workers 0, but an integer of at least 1 was expected"),
         (["--percentile", "98"], "one of 50, 90, 95, 99 was expected"),
         (["--seeds", "1"], "at least 2 were expected"),
-        (["--gpu-hour-price", "0"], "a price above 0 was expected"),
-        (["--gpu-hour-price", "inf"], "a price above 0 was expected"),
+        (["--gpu-hour-price", "0"], "prices above 0 were expected"),
+        (["--gpu-hour-price", "inf"], "prices above 0 were expected"),
         (["--rate", "-1"], "--rate -1, but a number above 0 and up to 1e+06 was expected"),
         (["--max-rate"], "--max-rate without an SLO"),
         (["--ttft-ms", "900", "--max-rate", "--concurrency", "4"], "arrivals that have a rate were expected"),

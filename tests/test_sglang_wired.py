@@ -7,10 +7,10 @@ import pytest
 
 import fastsim
 from fastsim.analysis.recommend.flags import deployment_flags, serve_flags
-from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.analysis.recommend.recommend import recommend
 from fastsim.cli.options import with_engine
 from fastsim.config import Config, check_rules, load_config, resolved
+from fastsim.config.deployment import hardware_of
 from fastsim.engines.sglang.config import SglangConfig
 from fastsim.engines.sglang.inputs import from_workload
 from fastsim.engines.sglang.runner import simulate_sglang
@@ -175,13 +175,12 @@ def test_engine_option() -> None:
 
 
 def test_a_model_on_a_gpu_as_the_server_takes_it() -> None:
-    hardware = Hardware.deployed("llama-3.1-8b", "h100", 16, {}, "sglang-0.5.23")
-    settings = hardware.settings(256, 2048) | hardware.server_settings(256, 2048)
-    made = load_config(None, [NAME, *(f"{key}={value}" for key, value in settings.items())])
-    check_rules(made)
+    made = load_config(None, [NAME, "hardware.model=llama-3.1-8b", "hardware.gpu=h100"])
+    hardware = hardware_of(made.value)
+    assert hardware is not None
     pool = resolved(made).engine.sglang.max_total_tokens
     model, gpu = load_model("llama-3.1-8b"), load_gpu("h100")
-    share = dict(hardware.overrides)["gpu_memory_utilization"]
+    share = dict(hardware.assumed)["gpu_memory_utilization"]
     assert pool == (gpu.memory_bytes * share - model.weight_bytes) // (16 * model.kv_bytes_per_token(1, None)) * 16
     assert (made.engine.max_num_seqs, made.engine.sglang.chunked_prefill_size) == (2048, 8192)
 

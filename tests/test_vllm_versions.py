@@ -42,7 +42,9 @@ def test_the_table_is_in_order_and_its_settings_are_valid() -> None:
 
 def test_what_set_says_wins() -> None:
     sets = options.with_version(["engine.name=vllm-0.33.0", "engine.num_gpu_blocks=9"], "0.16.0")
-    assert sets == ["engine.scheduler_reserve_full_isl=false", "engine.name=vllm-0.33.0", "engine.num_gpu_blocks=9"]
+    version = 'hardware.vllm_version="0.16.0"'
+    given = ["engine.name=vllm-0.33.0", "engine.num_gpu_blocks=9"]
+    assert sets == [version, "engine.scheduler_reserve_full_isl=false", *given]
     assert options.with_version(["a=1"], None) == ["a=1"]
 
 

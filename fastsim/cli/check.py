@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastsim.cli import options
+from fastsim.cli.given import takes_hardware
 
 if TYPE_CHECKING:
     from fastsim.analysis.check.preflight import AverageLoad, Fit, Regime
@@ -16,11 +17,12 @@ evenly, and the output says how many.
 """
 
 
+@takes_hardware
 def command(
     spec: options.Spec,
-    sets: options.Sets = None,
+    *,
+    settings: list[str],
     axes: options.Axes = None,
-    engine: options.EngineName = None,
     cost: Annotated[
         bool, typer.Option("--cost/--no-cost", help="Run a few configurations to say how long a sweep will take.")
     ] = True,
@@ -33,24 +35,29 @@ def command(
 
     from fastsim.analysis.check.preflight import Fit, load_of
     from fastsim.analysis.check.sweep_cost import spread
+    from fastsim.cli.hardware import print_grid
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
     from fastsim.engines import engine_of
     from fastsim.workload import WorkloadPlan
 
-    grid, _ = read_grid(spec, options.with_engine(sets or [], engine), axes or [])
+    grid, _ = read_grid(spec, settings, axes or [])
     typer.echo(describe_plan(grid, grid.select()))
     for warning in grid.warnings:
         typer.echo(f"note: {warning}")
+    print_grid(grid)
     plan = WorkloadPlan()
     fits: dict[Fit, int] = {}
     loads: dict[AverageLoad, int] = {}
-    checked = special = 0
+    checked = special = refused = 0
     start = process_time()
     for index in spread(grid.size, MAX_CHECKED):
+        checked += 1
+        if grid.refusal(index) is not None:
+            refused += 1
+            continue
         config = grid.config(index)
         workload = plan.build(config.workload)
-        checked += 1
         declared = engine_of(config.engine.name)
         if not declared.is_plain(config.value):
             special += 1
@@ -64,10 +71,12 @@ def command(
             break
     if checked < grid.size:
         typer.echo(f"looked at {checked:,} of {grid.size:,} configurations, spread over the grid:")
+    if refused:
+        typer.echo(f"{refused:,} of {checked:,} are refused at the server's start, and not looked at")
     if special:
         typer.echo(f"{special:,} of {checked:,} have KV cache groups or drafts: how many requests fit, and averages, "
                    "are told of one full-attention group without drafts only")  # fmt: skip
-    stuck = _report_fits(fits, checked) if fits else False
+    stuck = _report_fits(fits, checked - refused) if fits else False
     if loads:
         _report_loads(loads, "average load" if grid.possible("fleet.replicas") == {1} else "average load of a replica")
     if cost and not stuck:

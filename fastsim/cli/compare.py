@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastsim.cli import options
+from fastsim.cli.given import takes_hardware
 
 if TYPE_CHECKING:
     import polars as pl
 
 
+@takes_hardware
 def command(
     sources: Annotated[
         list[Path],
@@ -76,7 +78,8 @@ def command(
             "--engines", metavar="A,B", help="Run the spec under each: vllm,sglang. The same requests and step times."
         ),
     ] = None,
-    sets: options.Sets = None,
+    *,
+    settings: list[str],
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -114,7 +117,13 @@ def command(
     price = None if gpu_hour_price is None else Price(gpu_hour_price, gpus)
     if price is None and gpus != 1:
         raise InputError(f"--gpus {gpus} without --gpu-hour-price, but a price was expected with it")
-    given = {"--engines": engines, "--set": sets, "--seeds": seeds, "--out": out, "--workers": workers}
+    given = {
+        "--engines": engines,
+        "--set and the like": settings or None,
+        "--seeds": seeds,
+        "--out": out,
+        "--workers": workers,
+    }
     if len(sources) == 1 and sources[0].is_dir():
         for name, value in given.items():
             if value is not None:
@@ -124,7 +133,7 @@ def command(
     else:
         if aims is None and len(by or []) != 1 and (by or (len(sources) == 1 and engines is None)):
             raise InputError(NO_AXIS)
-        where = rows_of(sources, engines, sets or [], seeds, out, workers)
+        where = rows_of(sources, engines, settings, seeds, out, workers)
     with where as (folder, told_apart):
         found = read_contents(folder)
         rows, of = found.scan(), found.extent()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastsim.cli import options
+from fastsim.cli.given import takes_hardware
 
 if TYPE_CHECKING:
     from fastsim.analysis.explain.explain import Story
@@ -13,6 +14,7 @@ FIRST_EVENTS, LAST_EVENTS = 30, 12
 """A longer story is cut in the middle, and says so."""
 
 
+@takes_hardware
 def command(
     source: options.Source = None,
     request: Annotated[
@@ -26,8 +28,8 @@ def command(
         ),
     ] = None,
     config_id: options.ConfigId = None,
-    sets: options.Sets = None,
-    trace: options.Trace = None,
+    *,
+    settings: list[str],
     whole: Annotated[bool, typer.Option("--all", help="Every event, however many there are.")] = False,
 ) -> int:
     """Tell the story of one request: why it waited, who evicted it, what it lost, where its time went.
@@ -37,9 +39,10 @@ def command(
     from fastsim.analysis.explain.explain import explain, worst_request
     from fastsim.analysis.explain.history import check_recorded, history_of
     from fastsim.cli.run import choose_config
+    from fastsim.config import deployed
     from fastsim.simulation import simulate
 
-    config = choose_config(source, config_id, options.with_trace(sets or [], trace))
+    config = deployed(choose_config(source, config_id, settings))
     check_recorded(config)
     history = history_of(simulate(config, record_steps=True))
     if request is None:

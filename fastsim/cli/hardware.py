@@ -1,78 +1,102 @@
-"""`--model M --gpu G`: the KV pool and the step times that data sheets give, as settings."""
+"""What a model on a GPU gives, and everything that is assumed for it, as notes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from fastsim.analysis.recommend.flags import deployment_flags, serve_command, serve_flags
-from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
-from fastsim.cli.spec import keys_given, read_base
-from fastsim.cli.tables import wrapped
-from fastsim.config import KEYS, Config
+from fastsim.cli.tables import counted, wrapped
+from fastsim.config import KEYS, Config, deployed
+from fastsim.config.deployment import BLOCKS, LINEAR, Hardware, hardware_of, is_given
 from fastsim.config.spec import parse_value
 from fastsim.engines import engine_of
 from fastsim.errors import InputError
 from fastsim.presets import Deployment, Estimate, estimate_of
+from fastsim.sweeps.grid import Grid
 
 GIVEN_BY_KEYS = ("block_size", "max_num_seqs", "max_num_batched_tokens")
 """What the estimate takes from the configuration."""
+ASSUMPTIONS = {
+    item.name: "latency.source" if item.name == "step_times" else f"hardware.{item.name}"
+    for item in fields(Deployment)
+    if item.name not in GIVEN_BY_KEYS
+}
+"""Names that `--assume` knows, and the keys that they stand for."""
+MOST_SHOWN = 8
+"""Kinds of hardware of a sweep that are told one by one."""
 
 
-def preset_settings(
-    source: Path | None,
-    sets: Sequence[str],
-    model: str | None,
-    gpu: str | None,
-    assume: Sequence[str] = (),
-    *,
-    tensor_parallel: int | None = None,
-    gpu_memory_utilization: float | None = None,
-    vllm_version: str | None = None,
-) -> list[str]:
-    """Settings for `--set`, those first that a model on a GPU gives; what `--set` says itself is left out.
-
-    Everything that is assumed is printed on stderr, with the names by which `assume` overrides it.
+def assumed(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings by key from NAME=VALUE.
 
     Raises
     ------
     InputError
-        When only one of the two is given, one is unknown, an assumption is none, or the model does not fit.
+        When a name is no assumption, or a value makes no sense.
     """
-    overrides = overrides_of(model, gpu, assume, tensor_parallel, gpu_memory_utilization)
-    given = hardware_given(model, gpu)
-    if given is None:
-        return list(sets)
-    base = read_base(source, sets)
-    check_no_preset(base)
-    hardware = Hardware.deployed(*given, base.engine.block_size, overrides, base.engine.name, vllm_version)
-    known = keys_given(source, sets)
-    standing = {key: value for key, value in hardware.taken.limits.items() if key not in known}
-    sets = [*(f"{key}={value}" for key, value in standing.items()), *sets]
-    engine = read_base(source, sets).engine
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, raw = text.partition("=")
+        key = ASSUMPTIONS.get(name.strip())
+        if not equals or key is None:
+            raise InputError(f"--assume {text}, but NAME=VALUE was expected, with one of {', '.join(ASSUMPTIONS)}")
+        found[key] = KEYS[key].validate(parse_value(raw), f"--assume {text}")
+    return found
+
+
+def print_hardware(written: Config) -> None:
+    """What the hardware of a configuration, as it is written, or `latency.preset` gives and assumes; on stderr."""
+    config = deployed(written)
+    hardware = hardware_of(config.value)
+    if hardware is not None:
+        _print_deployment(hardware, written, config)
+    elif config.latency.preset is not None:
+        print_assumptions(
+            estimate_of(config.latency.preset, config.latency.source),
+            f"latency.preset {config.latency.preset}",
+            options=False,
+        )
+
+
+def print_grid(grid: Grid) -> None:
+    """One line on stderr for every kind of hardware that a grid holds; `fastsim run` tells all that is assumed."""
+    kinds = grid.hardware()
+    for hardware, blocks in list(kinds.items())[:MOST_SHOWN]:
+        times = hardware.estimate(*blocks.numbers).step_times
+        of_times = "linear step times from data sheets" if times is None else f"step times: {times.source}"
+        pool = f"{blocks.least:,}" if blocks.least == blocks.most else f"{blocks.least:,} to {blocks.most:,}"
+        typer.echo(wrapped(f"note: {hardware.name}: {pool} KV blocks, {of_times}"), err=True)
+    if len(kinds) > MOST_SHOWN:
+        typer.echo(f"note: and {counted(len(kinds) - MOST_SHOWN, 'other deployment')}", err=True)
+
+
+def _print_deployment(hardware: Hardware, written: Config, config: Config) -> None:
+    engine = config.engine
     numbers = engine.max_num_seqs, engine.max_num_batched_tokens
     found = hardware.estimate(*numbers)
-    said = {text.partition("=")[0].strip() for text in sets}
-    taken = hardware.server_settings(*numbers)
-    settings = {key: value for key, value in (hardware.settings(*numbers) | taken).items() if key not in said}
-    print_assumptions(found, f"{model} on {gpu}")
+    own = [key for key in hardware.taken.limits if not is_given(written, key)]
+    print_assumptions(
+        found,
+        hardware.name,
+        blocks=engine.num_gpu_blocks if is_given(written, BLOCKS) else None,
+        times_given=all(is_given(written, key) for key in LINEAR),
+    )
     shown = ", ".join(f"{name} {getattr(engine, name):,}" for name in GIVEN_BY_KEYS)
     whose = ""
-    if standing:
-        whose = f"; of these {', '.join(key.removeprefix('engine.') for key in standing)}: {hardware.taken.source}"
+    if own:
+        whose = f"; of these {', '.join(key.removeprefix('engine.') for key in own)}: {hardware.taken.source}"
     typer.echo(wrapped(f"  - {shown}: engine.* (--set){whose}", 4), err=True)
+    taken = hardware.server_settings((engine.num_gpu_blocks or 0) * engine.block_size, engine.max_model_len)
     if taken:
-        print_server(hardware, {key: value for key, value in settings.items() if key in taken})
-    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
-    return [*(f"{key}={value}" for key, value in plain.items() if key in KEYS), *sets]
+        print_server(hardware, {key: config.value(key) for key in taken})
 
 
 def print_server(hardware: Hardware, taken: Mapping[str, Any]) -> None:
     """The command line of an engine's server with what it sets by itself, and what of the time is left out."""
     flags, _ = serve_flags(taken, hardware.engine)
-    line = [serve_command(hardware.engine), *flags, *deployment_flags(dict(hardware.overrides), hardware.engine)]
+    line = [serve_command(hardware.engine), *flags, *deployment_flags(dict(hardware.assumed), hardware.engine)]
     typer.echo(wrapped(f"  - the server's own choice on this GPU: {' '.join(line)}", 4), err=True)
     if not engine_of(hardware.engine).context_time:
         typer.echo(
@@ -81,48 +105,24 @@ def print_server(hardware: Hardware, taken: Mapping[str, Any]) -> None:
         )
 
 
-def overrides_of(
-    model: str | None,
-    gpu: str | None,
-    assume: Sequence[str] = (),
-    tensor_parallel: int | None = None,
-    gpu_memory_utilization: float | None = None,
-) -> dict[str, Any]:
-    """Fields of `Deployment` that the options give otherwise.
-
-    Raises
-    ------
-    InputError
-        When an assumption is none, or there is no hardware to assume anything of.
-    """
-    given = {"tensor_parallel": tensor_parallel, "gpu_memory_utilization": gpu_memory_utilization}
-    overrides = {name: value for name, value in given.items() if value is not None} | _assumed(assume)
-    if overrides and model is None and gpu is None:
-        raise InputError(
-            f"{', '.join(overrides)}: assumed of no hardware, but --model and --gpu were expected along with it"
-        )
-    return overrides
-
-
-def print_preset(config: Config) -> None:
-    """What `latency.preset` assumed, on stderr; nothing without one."""
-    if config.latency.preset is not None:
-        print_assumptions(
-            estimate_of(config.latency.preset, config.latency.source),
-            f"latency.preset {config.latency.preset}",
-            options=False,
-        )
-
-
-def print_assumptions(found: Estimate, name: str, *, options: bool = True) -> None:
+def print_assumptions(
+    found: Estimate, name: str, *, options: bool = True, blocks: int | None = None, times_given: bool = False
+) -> None:
     """The estimate in a sentence, then everything it assumes, one line each, on stderr.
 
-    With `options` it was made by `--model` and `--gpu`: the pool is used too, and `--assume` can be given.
+    With `options` it is of a model on a GPU: the pool is used too, and `--assume` can be given. `blocks` and
+    `times_given` say that the pool or the step times are given, and nothing of the estimate's.
     """
-    blocks = f"{found.num_gpu_blocks:,} KV blocks, " if options else ""
+    pool = f"{found.num_gpu_blocks:,} KV blocks, " if options else ""
+    if blocks is not None:
+        pool = f"{blocks:,} KV blocks are given (the estimate is {found.num_gpu_blocks:,}), "
+    times = (
+        "step times are given"
+        if times_given
+        else f"{step_times_text(found)}. fastsim calibrate fits step times to a measured run"
+    )
     sentence = (
-        f"note: {name}: {blocks}{step_times_text(found)}. fastsim calibrate fits step times to a measured run. "
-        "Assumed (--assume NAME=VALUE overrides what is in brackets"
+        f"note: {name}: {pool}{times}. Assumed (--assume NAME=VALUE overrides what is in brackets"
         f"{'' if options else ', with --model and --gpu instead'}):"
     )
     typer.echo(wrapped(sentence), err=True)
@@ -143,30 +143,3 @@ def step_times_text(found: Estimate) -> str:
     shown = ", ".join(f"{table[tokens] / 1000:.2f} ms at {tokens:,}" for tokens in (1, 64, 2048) if tokens in table)
     where = "a shipped table of measured kernels" if times.source == "shipped" else "a table from data sheets"
     return f"step times from {where} ({shown} tokens). Expect {times.expected}"
-
-
-def _assumed(texts: Sequence[str]) -> dict[str, Any]:
-    """Fields of `Deployment` from NAME=VALUE."""
-    kinds = {item.name: item.type for item in fields(Deployment) if item.name not in GIVEN_BY_KEYS}
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, raw = text.partition("=")
-        name = name.strip()
-        if not equals or name not in kinds:
-            raise InputError(f"--assume {text}, but NAME=VALUE was expected, with one of {', '.join(kinds)}")
-        value = parse_value(raw)
-        if kinds[name] is bool:
-            if not isinstance(value, bool):
-                raise InputError(f"--assume {text}, but true or false was expected")
-            found[name] = value
-            continue
-        whole = kinds[name] is int
-        is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        is_text = kinds[name] is not int and kinds[name] is not float and "str" in str(kinds[name])
-        if is_number == is_text:
-            what = (
-                "a dtype" if name.endswith("dtype") else "a word" if is_text else "an integer" if whole else "a number"
-            )
-            raise InputError(f"--assume {text}, but {what} was expected")
-        found[name] = value
-    return found

@@ -1,5 +1,6 @@
 """Options and arguments that several verbs share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -42,10 +43,11 @@ ConfigId = Annotated[
 ]
 Trace = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Requests from this file: workload.trace.")]
 ModelName = Annotated[
-    str | None, typer.Option("--model", metavar="M", help="KV pool and step times of this model on --gpu.")
+    str | None,
+    typer.Option("--model", metavar="M", help="KV pool, step times and the server's defaults of this model on --gpu."),
 ]
 GpuName = Annotated[
-    str | None, typer.Option("--gpu", metavar="G", help="See --model; 4xh100: with tensor parallelism.")
+    str | None, typer.Option("--gpu", metavar="G", help="See --model; 4xh100 (or h100x4): with tensor parallelism.")
 ]
 Workers = Annotated[
     int | None,
@@ -56,7 +58,12 @@ TensorParallel = Annotated[
     typer.Option("--tensor-parallel", metavar="N", parser=integer, help="GPUs that share each layer [1]."),
 ]
 Utilization = Annotated[
-    float | None, typer.Option("--gpu-memory-utilization", metavar="SHARE", help="Memory that vLLM may take [0.9].")
+    float | None,
+    typer.Option(
+        "--gpu-memory-utilization",
+        metavar="SHARE",
+        help="Share of the memory that the server may take [its own default].",
+    ),
 ]
 Assume = Annotated[
     list[str] | None,
@@ -69,12 +76,7 @@ Assume = Annotated[
 ]
 
 
-def with_trace(settings: list[str], trace: Path | None) -> list[str]:
-    """Settings for `--set`, and after them the trace, if there is one."""
-    return settings if trace is None else [*settings, f"workload.trace={trace}"]
-
-
-def with_version(sets: list[str] | None, version: str | None) -> list[str]:
+def with_version(sets: Sequence[str] | None, version: str | None) -> list[str]:
     """Settings for `--set`, those first that a vLLM version stands for; what `--set` says itself is left out.
 
     Raises
@@ -84,23 +86,22 @@ def with_version(sets: list[str] | None, version: str | None) -> list[str]:
     """
     if version is None:
         return list(sets or [])
+    from fastsim.config.deployment import release_settings
     from fastsim.config.spec import parse_value
-    from fastsim.engines import engine_of, server_of
-    from fastsim.engines.declaration import DEFAULT_ENGINE
+    from fastsim.engines import engine_of
     from fastsim.errors import InputError
 
     said = {name.strip(): value for name, _, value in (text.partition("=") for text in sets or [])}
-    of_release = server_of(DEFAULT_ENGINE).of_release
-    assert of_release is not None
-    release = of_release(version)
+    release = release_settings(version)
     engine = parse_value(said.get("engine.name", release["engine.name"]))
     if engine not in engine_of(release["engine.name"]).names:
         raise InputError(f"--vllm-version {version} with --set engine.name={engine}, but one of them was expected")
+    release = {"hardware.vllm_version": f'"{version}"', **release}
     settings = {key: str(value).lower() for key, value in release.items() if key not in said}
     return [*(f"{key}={value}" for key, value in settings.items()), *(sets or [])]
 
 
-def with_engine(sets: list[str], engine: str | None) -> list[str]:
+def with_engine(sets: Sequence[str], engine: str | None) -> list[str]:
     """Settings for `--set`, the engine first: one of the values of `engine.name`, or the folder of an engine's kernels.
 
     Raises
@@ -109,7 +110,7 @@ def with_engine(sets: list[str], engine: str | None) -> list[str]:
         When there is no such engine, or `--set` names another.
     """
     if engine is None:
-        return sets
+        return list(sets)
     from fastsim.config.spec import parse_value
     from fastsim.engines import full_name
     from fastsim.errors import InputError

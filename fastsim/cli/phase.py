@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from fastsim.cli import options
+from fastsim.cli.given import takes_hardware
 
 
+@takes_hardware
 def command(
     spec: options.Spec,
     x: Annotated[
@@ -53,7 +55,8 @@ def command(
             show_default="8, or 4 in small maps",
         ),
     ] = None,
-    sets: options.Sets = None,
+    *,
+    settings: list[str],
     workers: options.Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the map as one JSON object.")] = False,
     page: Annotated[
@@ -79,7 +82,7 @@ def command(
     from fastsim.sweeps.runner.cores import available_cores
 
     found = phase(
-        load_spec(spec, sets or []),
+        load_spec(spec, settings),
         x,
         y,
         metric,

@@ -8,8 +8,12 @@ from fastsim.cli.tables import counted, number, table, wrapped
 from fastsim.cli.tables import width as line_width
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fastsim.analysis.recommend.answer import Recommendation
+    from fastsim.analysis.recommend.hardware import Candidate
     from fastsim.analysis.recommend.slo import Interval, Outlook
+    from fastsim.config import Config
 
 SHORT = {"engine.max_num_seqs": "seqs", "engine.max_num_batched_tokens": "tokens"}
 """Names of the two batch limits in tables."""
@@ -24,6 +28,68 @@ def recommendation_text(found: "Recommendation", price: float | None = None) -> 
     parts = [_answer(found), _price(found, price), _terms(found), _why(found), _edge(found), _beside(found)]
     parts += [_rate(found, price), _replicas(found, price), _notes(found)]
     return "\n\n".join(part for part in parts if part)
+
+
+def hardware_text(candidates: "Sequence[Candidate]") -> str:
+    """Which hardware, in a sentence and a table, the best first."""
+    best = candidates[0]
+    terms = best.found.terms if best.found is not None else ()
+    priced = any(candidate.hour_price is not None for candidate in candidates)
+    if best.total_gpus is None:
+        text = "None of this hardware was found to carry the load within the SLO, however many replicas."
+    elif terms:
+        count = counted(best.total_gpus, "GPU")
+        money = f", {number(best.total_hour_price)} an hour" if best.total_hour_price is not None else ""
+        least = "the least money" if priced else "the fewest GPUs (--gpu-hour-price l40s=0.8,h100=2.5 weighs prices)"
+        text = f"Take {best.name}: it carries this load within the SLO for {least}: {count}{money}{_as_replicas(best)}."
+    else:
+        most = "the cheapest tokens" if priced else "the highest throughput"
+        text = f"Take {best.name}: {most} at this load (no SLO was given)."
+    rows: list[list[object]] = []
+    for candidate in candidates:
+        found = candidate.found
+        if found is None:
+            rows.append([candidate.label, *[None] * 5, "does not start"])
+            continue
+        outlook = found.best.outlook
+        margin, verdict = judged(outlook)
+        rows.append(
+            [
+                candidate.label,
+                candidate.total_gpus,
+                candidate.total_hour_price,
+                _config(candidate).engine.max_num_seqs,
+                float(outlook.goodput.mean()),
+                margin,
+                verdict,
+            ]
+        )
+    header = ["hardware", "GPUs needed", "an hour", "seqs", "goodput of one", "margin", "SLO"]
+    kept = [k for k, name in enumerate(header) if priced or name != "an hour"]
+    kept = [k for k in kept if terms or header[k] not in ("margin", "SLO")]
+    lines = [wrapped(text, 2), table([header[k] for k in kept], [[row[k] for k in kept] for row in rows])]
+    lines += [wrapped(f"note: {each.name}: {each.fault}") for each in candidates if each.fault is not None]
+    if best.replicas is None or best.replicas > 1:
+        lines.append(f"\nOne replica of {best.name} alone:")
+    return "\n".join(lines)
+
+
+def _config(candidate: "Candidate") -> "Config":
+    """What each replica runs with: for its share of the load, where one alone does not carry it."""
+    found = candidate.found
+    assert found is not None
+    return found.best.config if found.meets or found.replicas is None else found.replicas.config
+
+
+def _as_replicas(best: "Candidate") -> str:
+    """How many replicas, where it takes several, and what each runs with."""
+    if best.replicas is None or best.replicas == 1:
+        return ""
+    engine = _config(best).engine
+    return (
+        f", as {best.replicas} replicas, each with max_num_seqs {engine.max_num_seqs}, max_num_batched_tokens "
+        f"{engine.max_num_batched_tokens}"
+    )
 
 
 def _nothing(found: "Recommendation") -> str:

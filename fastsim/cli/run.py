@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastsim.cli import options
+from fastsim.cli.given import takes_hardware
 
 if TYPE_CHECKING:
     from fastsim.config import Config
@@ -13,18 +14,12 @@ if TYPE_CHECKING:
     from fastsim.workload import Workload
 
 
+@takes_hardware
 def command(
     source: options.Source = None,
     config_id: options.ConfigId = None,
-    sets: options.Sets = None,
-    trace: options.Trace = None,
-    model: options.ModelName = None,
-    gpu: options.GpuName = None,
-    tensor_parallel: options.TensorParallel = None,
-    gpu_memory_utilization: options.Utilization = None,
-    assume: options.Assume = None,
-    vllm_version: options.VllmVersion = None,
-    engine: options.EngineName = None,
+    *,
+    settings: list[str],
     as_json: Annotated[bool, typer.Option("--json", help="Print every metric as one JSON object.")] = False,
     requests: Annotated[
         Path | None, typer.Option("--requests", metavar="OUT.parquet", help="Store what became of each request.")
@@ -56,26 +51,17 @@ def command(
     """
     import time
 
-    from fastsim.cli.hardware import preset_settings, print_preset
+    from fastsim.cli.hardware import print_hardware
+    from fastsim.config import deployed
     from fastsim.errors import InputError
 
     started = time.perf_counter()
     if repeat < 1:
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
-    settings = options.with_trace(options.with_engine(options.with_version(sets, vllm_version), engine), trace)
-    settings = preset_settings(
-        source,
-        settings,
-        model,
-        gpu,
-        assume or [],
-        tensor_parallel=tensor_parallel,
-        gpu_memory_utilization=gpu_memory_utilization,
-        vllm_version=vllm_version,
-    )
-    config = choose_config(source, config_id, settings)
-    print_preset(config)
-    if model is not None and config_id is None:
+    written = choose_config(source, config_id, settings)
+    print_hardware(written)
+    config = deployed(written)
+    if config.hardware.model is not None and config_id is None:
         note_default_load(source, settings)
     if beside is not None:
         from fastsim.analysis.beside.rows import read_beside
@@ -158,9 +144,9 @@ def outputs_cut(config: "Config", workload: "Workload") -> int:
 
 
 def choose_config(source: Path | None, config_id: int | None, settings: list[str]) -> "Config":
-    """The configuration that a spec, a folder or settings alone stand for."""
-    from fastsim.cli.spec import read_grid
-    from fastsim.config import check_rules, load_config
+    """The configuration that a spec, a folder or settings alone stand for, checked, and as it is written."""
+    from fastsim.cli.spec import read_base, read_grid
+    from fastsim.config import check_rules
     from fastsim.errors import InputError
 
     if source is None:
@@ -168,14 +154,16 @@ def choose_config(source: Path | None, config_id: int | None, settings: list[str
             raise InputError(f"--config-id {config_id} without a spec, but a spec or a sweep's folder was expected")
         if not settings:
             raise InputError("nothing to run: a spec, or --model and --gpu, was expected")
-        return load_config(None, settings)
+        base = read_base(None, settings)
+        check_rules(base)
+        return base
     if source.is_dir() and config_id is None:
         raise InputError(
             f"{source}: a sweep's folder without --config-id, but the number of a configuration was expected"
         )
     grid, _ = read_grid(source, settings)
     if config_id is not None:
-        config = grid.config(config_id)
+        config = grid.written(config_id)
         if source.is_dir():
             from fastsim.cli.rebuilt import check_rebuilt
 

@@ -6,14 +6,17 @@ from typing import Annotated
 import typer
 
 from fastsim.cli import options
+from fastsim.cli.given import takes_hardware
 
 
+@takes_hardware
 def command(
     spec: options.Spec,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where rows are stored. Resumes what is there.")
     ] = None,
-    sets: options.Sets = None,
+    *,
+    settings: list[str],
     axes: options.Axes = None,
     workers: options.Workers = None,
     backend: Annotated[str, typer.Option("--backend", metavar="local|ray", help="Where workers run.")] = "local",
@@ -41,17 +44,19 @@ def command(
     Rows are the same whatever the number of workers, interruptions or shards. pl.scan_parquet("DIR/parts/*.parquet")
     reads them. The end is the answer to the spec's [answer] table, or a summary.
     """
+    from fastsim.cli.hardware import print_grid
     from fastsim.cli.plan import describe_plan
     from fastsim.cli.spec import read_grid
     from fastsim.errors import InputError
     from fastsim.sweeps.runner import check_backend, sweep
 
     check_backend(backend)
-    grid, answer = read_grid(spec, sets or [], axes or [])
+    grid, answer = read_grid(spec, settings, axes or [])
     chosen = {"limit": limit, "sample": sample, "shard": parse_shard(shard)}
     selection = grid.select(**chosen)  # type: ignore[arg-type]
     for warning in grid.warnings:
         typer.echo(f"note: {warning}", err=True)
+    print_grid(grid)
     if dry_run:
         typer.echo(describe_plan(grid, selection))
         return 0

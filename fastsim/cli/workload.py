@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastsim.cli import options
+from fastsim.cli.given import takes_load
 
 if TYPE_CHECKING:
     from fastsim.workload import Workload
@@ -92,10 +93,12 @@ def convert(
 
 
 @app.command("make", no_args_is_help=True)
+@takes_load
 def make(
     out: Out,
     spec: Annotated[Path | None, typer.Argument(metavar="[SPEC.toml]", help="A spec; its workload is made.")] = None,
-    sets: options.Sets = None,
+    *,
+    settings: list[str],
 ) -> None:
     """Write the requests that a spec's workload describes as a plain CSV."""
     from fastsim.config import load_spec
@@ -103,7 +106,7 @@ def make(
     from fastsim.workload import build_workload
     from fastsim.workload.write import write_plain
 
-    config = load_spec(spec, sets or []).base
+    config = load_spec(spec, settings).base
     if config.workload.concurrency is not None:
         raise InputError(
             f"workload.concurrency = {config.workload.concurrency}, but none was expected: "

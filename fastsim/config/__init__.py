@@ -5,9 +5,10 @@
 """
 
 from fastsim.config.classes import ClassArrivalConfig, ClassConfig, ClassesConfig
-from fastsim.config.derived import resolved, with_values
+from fastsim.config.derived import deployed, resolved, with_values
 from fastsim.config.engine import EngineConfig, LatencyConfig
 from fastsim.config.fleet import FleetConfig
+from fastsim.config.hardware import HardwareConfig
 from fastsim.config.keys import KEYS, Key, find_key
 from fastsim.config.models import Config, MetricsConfig, RunConfig
 from fastsim.config.rules import EFFECTS, RULES, Rule, check_rules
@@ -35,6 +36,7 @@ __all__ = [
     "Config",
     "EngineConfig",
     "FleetConfig",
+    "HardwareConfig",
     "Key",
     "LatencyConfig",
     "Layer",
@@ -51,6 +53,7 @@ __all__ = [
     "ThinkConfig",
     "WorkloadConfig",
     "check_rules",
+    "deployed",
     "find_key",
     "load_config",
     "load_spec",

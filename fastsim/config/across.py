@@ -50,7 +50,8 @@ def across(base: Config, names: Sequence[str], fixed: Sequence[str] = ()) -> Acr
     """
     notes: list[str] = []
     found = [_under(base, name, notes) for name in names]
-    common = _common_times(base, names, notes)
+    known = base.latency.preset is not None or base.hardware.model is not None or "hardware.model" in fixed
+    common = _common_times(base, names, notes, known=known)
     keys = dict.fromkeys(key for settings in found for key in settings)
     settings = {"engine.name": list(names)}
     settings |= {key: [each.get(key, base.value(key)) for each in found] for key in keys if key not in fixed}
@@ -63,7 +64,7 @@ def _under(base: Config, name: str, notes: list[str]) -> dict[str, Any]:
     engine = engine_of(name)
     if engine.reads is None:
         return {}
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {} if base.hardware.vllm_version is None else {"hardware.vllm_version": None}
     for knob, described in VllmKnobs.model_fields.items():
         key = f"engine.{knob}"
         value = base.value(key)
@@ -80,16 +81,20 @@ def _under(base: Config, name: str, notes: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _common_times(base: Config, names: Sequence[str], notes: list[str]) -> dict[str, Any]:
-    """Step times that all of the engines have: linear if one of them knows no other, without terms that one lacks."""
+def _common_times(base: Config, names: Sequence[str], notes: list[str], *, known: bool) -> dict[str, Any]:
+    """Step times that all of the engines have: linear if one of them knows no other, without terms that one lacks.
+
+    `known`: whether a preset or the hardware gives them.
+    """
     times = base.latency
     settings: dict[str, Any] = {}
     linear = [name for name in names if not engine_of(name).table_time]
-    if linear and len(linear) < len(names) and times.preset is not None and times.source != "linear":
+    if linear and len(linear) < len(names) and known and times.source != "linear":
         settings["latency.source"] = "linear"
-        notes.append(f"step times of latency.preset are linear under all engines, as {linear[0]} has no others")
+        whose = "the hardware" if times.preset is None else "latency.preset"
+        notes.append(f"step times of {whose} are linear under all engines, as {linear[0]} has no others")
     without = [name for name in names if not engine_of(name).context_time]
-    has_context = times.b3_us_per_context_token is None and times.preset is not None
+    has_context = times.b3_us_per_context_token is None and known
     if without and len(without) < len(names) and (has_context or times.b3_us_per_context_token):
         settings[CONTEXT_TIME] = 0.0
         notes.append(f"{CONTEXT_TIME} = 0 under all engines, as {without[0]} has none")

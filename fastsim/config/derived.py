@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastsim.config.classes import part_of
+from fastsim.config.deployment import standing
 from fastsim.config.models import Config
 from fastsim.engines import engine_of, engines
 from fastsim.engines.clock import BESIDE_A_TABLE, DEFAULT_LATENCY, NO_TERM
@@ -113,8 +114,21 @@ def _updated(model: Any, tree: Mapping[str, Any]) -> Any:
     return model.model_copy(update=update)
 
 
+def deployed(config: Config) -> Config:
+    """The configuration with what its hardware gives for the keys that are left open; without any, as it is.
+
+    Raises
+    ------
+    InputError
+        When the model does not fit on the hardware, or is not known.
+    """
+    values = standing(config)
+    return with_values(config, values) if values else config
+
+
 def resolved(config: Config) -> Config:
-    """The configuration with every default that depends on other keys filled in."""
+    """The configuration with every default that depends on other keys, or on the hardware, filled in."""
+    config = deployed(config)
     filled = {
         item.key: item.fill(*(config.value(key) for key in item.needs))
         for item in DERIVED

@@ -187,10 +187,13 @@ def is_section(name: str) -> bool:
     return name in SECTIONS or name == CLASSES or (found is not None and found[1] in ("", *CLASS_SECTIONS))
 
 
+MODEL = "hardware.model"
+
+
 def is_file(name: str) -> bool:
-    """Whether a key names a file: recorded requests, or a policy."""
+    """Whether a key can name a file: recorded requests, a policy, or a model's config.json."""
     found = split_class(name)
-    return name in ("workload.trace", "engine.policy_file") or (found is not None and found[1] == "trace")
+    return name in ("workload.trace", "engine.policy_file", MODEL) or (found is not None and found[1] == "trace")
 
 
 def class_keys(config: Config) -> list[str]:

@@ -7,6 +7,7 @@ from pydantic import Field
 from fastsim.config.classes import part_of
 from fastsim.config.engine import EngineConfig, LatencyConfig
 from fastsim.config.fleet import FleetConfig
+from fastsim.config.hardware import HardwareConfig
 from fastsim.config.slo import SloConfig
 from fastsim.config.speculation import SpecConfig
 from fastsim.config.workload import WorkloadConfig
@@ -37,6 +38,7 @@ class MetricsConfig(Model):
 class Config(Model):
     """One complete configuration. Keys are dotted: `config.value("engine.max_num_seqs")`."""
 
+    hardware: HardwareConfig = HardwareConfig()
     engine: EngineConfig = EngineConfig()
     latency: LatencyConfig = LatencyConfig()
     spec: SpecConfig = SpecConfig()

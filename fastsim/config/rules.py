@@ -6,12 +6,13 @@ Ranges of single keys are not here but in the models, rules between an engine's 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fastsim.config.derived import default_arrival
+from fastsim.config.deployment import HARDWARE, VERSION
+from fastsim.config.derived import default_arrival, deployed
 from fastsim.config.models import Config
 from fastsim.config.rules_classes import PREFIX_TREES, class_rules
 from fastsim.engines import engine_of, engines
 from fastsim.engines.clock import BEYOND_LINEAR, LINEAR_RULES, LONGEST_RUN_US, TABLE_RULES
-from fastsim.engines.declaration import Engine
+from fastsim.engines.declaration import DEFAULT_ENGINE, Engine
 from fastsim.engines.vllm.knobs import VllmKnobs
 from fastsim.errors import InputError
 from fastsim.model import shown
@@ -45,7 +46,7 @@ ENGINE_RULES = (
         ("engine.num_gpu_blocks",),
         lambda blocks: blocks is not None,
         "engine.num_gpu_blocks is missing, but the number of KV blocks was expected (vLLM prints it at start-up, "
-        "and --model with --gpu estimate it)",
+        "and hardware.model with hardware.gpu give an estimate)",
     ),
     *(rule for engine in engines() for rule in (*engine.rules, *_refusals(engine))),
     *LINEAR_RULES,
@@ -234,7 +235,35 @@ FLEET_RULES = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES, *FLEET_RULES)
+_NAMED = ("hardware.model", "hardware.gpu")
+HARDWARE_RULES = (
+    Rule(
+        _NAMED,
+        lambda model, gpu: (model is None) == (gpu is None),
+        "hardware.model = {0} with hardware.gpu = {1}, but both or neither were expected",
+    ),
+    *(
+        Rule(
+            (key, "hardware.model"),
+            lambda value, model: value is None or model is not None,
+            f"{key} = {{0}}, but hardware.model and hardware.gpu were expected along with it",
+        )
+        for key in HARDWARE
+        if key not in (*_NAMED, VERSION)
+    ),
+    Rule(
+        ("engine.name", VERSION),
+        lambda name, version: version is None or name in engine_of(DEFAULT_ENGINE).names,
+        f"{VERSION} = {{1}} with engine.name = {{0}}, but one of them was expected: the other engines are not vLLM",
+    ),
+    Rule(
+        ("latency.preset", "hardware.model"),
+        lambda preset, model: preset is None or model is None,
+        "latency.preset = {0} with hardware.model = {1}, but one of them was expected: both give step times",
+    ),
+)
+
+RULES: tuple[Rule, ...] = (*HARDWARE_RULES, *ENGINE_RULES, *WORKLOAD_RULES, *RUN_RULES, *FLEET_RULES)
 
 START_RULES: tuple[Rule, ...] = tuple(rule for engine in engines() for rule in engine.start_rules)
 """What servers refuse at their start. A grid may hold such configurations: they become rows of status `refused`."""
@@ -260,6 +289,7 @@ def check_rules(config: Config, source: str = "configuration", rules: Sequence[R
     InputError
         The first rule that does not hold, as a sentence; with all rules, also what a server refuses at its start.
     """
+    config = deployed(config)
     for rule in rules_with_classes(config.workload.classes.names, rules):
         if fault := rule.fault([config.value(key) for key in rule.keys]):
             raise InputError(f"{source}: {fault}")

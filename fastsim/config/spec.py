@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastsim.config.derived import with_values
-from fastsim.config.keys import CLASSES, KEYS, find_key, is_file, is_section
+from fastsim.config.derived import deployed, with_values
+from fastsim.config.keys import CLASSES, KEYS, MODEL, find_key, is_file, is_section
 from fastsim.config.models import Config
 from fastsim.config.rules import check_rules
 from fastsim.errors import InputError
@@ -64,7 +64,7 @@ class Spec:
 
     @property
     def base(self) -> Config:
-        """The base configuration, not yet checked against the rules between keys."""
+        """The base configuration as it is written, not yet checked, nor with what its hardware gives."""
         return with_values(Config(), self.settings)
 
     def config(self) -> Config:
@@ -73,9 +73,9 @@ class Spec:
         Raises
         ------
         InputError
-            When keys contradict each other.
+            When keys contradict each other, or the model does not fit on the hardware.
         """
-        config = self.base
+        config = deployed(self.base)
         check_rules(config, self.source)
         return config
 
@@ -251,4 +251,11 @@ def flat(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, A
 
 def resolved_path(name: str, value: Any, folder: Path) -> Any:
     """A value as it is kept: file names hold for the folder of the file that gives them."""
-    return str((folder / value).absolute()) if is_file(name) and value is not None else value
+    if value is None or not is_file(name) or (name == MODEL and not _is_file_name(folder, value)):
+        return value
+    return str((folder / value).absolute())
+
+
+def _is_file_name(folder: Path, value: str) -> bool:
+    """Whether a model is named by its config.json, or the folder that holds it."""
+    return value.endswith(".json") or (folder / value).exists()

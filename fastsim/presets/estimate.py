@@ -27,6 +27,10 @@ SOURCES = ("auto", "shipped", "analytic", "linear")
 AMOUNTS = ("layer_overhead_us", "step_overhead_us", "allreduce_us", "activation_bytes", "non_torch_bytes")
 
 
+class DoesNotFit(InputError):
+    """The model does not fit on the GPUs, or cannot be divided among them: no server would start."""
+
+
 @dataclass(frozen=True)
 class Deployment:
     """How a model is served, and what is assumed where no data sheet helps. All of it can be overridden.
@@ -94,6 +98,8 @@ class Estimate:
         On each GPU.
     weight_bytes, activation_bytes
         On each GPU.
+    longest, max_model_len
+        The model's longest context, and that of it which the pool holds.
     b0_us, b1_us_per_prefill_token, b2_us_per_decode_token, b3_us_per_context_token
         Step-time coefficients.
     step_times
@@ -107,6 +113,7 @@ class Estimate:
     weight_bytes: float
     activation_bytes: float
     max_model_len: int
+    longest: int
     b0_us: float
     b1_us_per_prefill_token: float
     b2_us_per_decode_token: float
@@ -154,10 +161,10 @@ def estimate(model: ModelShapes, gpu: Gpu, deployment: Deployment | None = None,
     left = allowed - weights - activations - plan.non_torch_bytes
     blocks = int(left // (kv_per_token * plan.block_size))
     if blocks < 2:
-        raise InputError(
+        raise DoesNotFit(
             f"{model.name} on {plan.tensor_parallel} x {gpu.name}: weights of {weights / 2**30:.1f} GiB and "
             f"{(activations + plan.non_torch_bytes) / 2**30:.1f} GiB of working memory leave no room for KV blocks in "
-            f"{allowed / 2**30:.1f} GiB, but a larger --tensor-parallel, GPU or --gpu-memory-utilization was expected"
+            f"{allowed / 2**30:.1f} GiB, but a larger tensor_parallel, GPU or gpu_memory_utilization was expected"
         )
     coefficients, latency_notes = _roofline(model, gpu, plan, kv_per_token)
     step_times = _step_times(model, gpu, plan, kv_per_token)
@@ -186,6 +193,7 @@ def estimate(model: ModelShapes, gpu: Gpu, deployment: Deployment | None = None,
         weight_bytes=weights,
         activation_bytes=activations,
         max_model_len=_model_len(model, blocks, plan),
+        longest=model.max_model_len,
         **coefficients,
         step_times=step_times,
         assumptions=(*model.assumptions, *memory_notes, *latency_notes),
@@ -221,7 +229,7 @@ def _known(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _checked(plan: Deployment, model: ModelShapes) -> Deployment:
     if plan.tensor_parallel < 1 or model.heads % plan.tensor_parallel:
-        raise InputError(
+        raise DoesNotFit(
             f"{model.name}: tensor_parallel = {plan.tensor_parallel}, but a divisor of its {model.heads} attention "
             "heads was expected"
         )

@@ -8,7 +8,6 @@ import numpy as np
 
 from fastsim.analysis.cost import COST, THROUGHPUT, Price
 from fastsim.analysis.recommend.flags import deployment_flags, serve_command, serve_flags
-from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.analysis.recommend.rate import FewestReplicas, MaxRate
 from fastsim.analysis.recommend.slo import Interval, Outlook
 from fastsim.analysis.recommend.space import BLOCKS, SEQS, TOKENS
@@ -16,6 +15,7 @@ from fastsim.analysis.recommend.trials import Traffic
 from fastsim.analysis.recommend.why import Alternative, Relief
 from fastsim.analysis.terms import Term
 from fastsim.config import Config
+from fastsim.config.deployment import Hardware
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def choose(space: Space, trials: Trials, traffic: Traffic, fresh: Sequence[int])
     roomy = _roomy(space, candidates[0])
     if roomy is not None:
         candidates.append(roomy)
-    own = {key: space.base.value(key) for key in candidates[0]}
+    own = {key: space.standing.value(key) for key in candidates[0]}
     options = [option(space, trials, traffic, fresh, settings) for settings in (*candidates, own)]
     current = options[-1]
     tried = list({each.config: each for each in options if each is not None}.values())
@@ -85,7 +85,7 @@ def _roomy(space: Space, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if SEQS not in settings:
         return None
     now = int(settings[SEQS])
-    most = settings.get(TOKENS, space.base.engine.max_num_batched_tokens)
+    most = settings.get(TOKENS, space.standing.engine.max_num_batched_tokens)
     values = [value for knob in space.knobs for value in knob.settings.get(SEQS, ()) if now < value <= most]
     if not values:
         return None

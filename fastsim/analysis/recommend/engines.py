@@ -10,7 +10,6 @@ from fastsim.analysis.recommend.recommend import recommend
 from fastsim.analysis.recommend.slo import Interval
 from fastsim.config import Layer, Spec, load_spec
 from fastsim.config.across import across
-from fastsim.engines import engine_of
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ def recommend_engines(
     found = []
     for place, name in enumerate(engines):
         under = Spec(read.source, (*read.layers, Layer(f"--engines {name}", Path(), put.of(place))))
-        own = options if engine_of(name).reads is None else {**options, "vllm_version": None}
-        found.append((name, recommend(under, rivals=engines, **own)))
+        found.append((name, recommend(under, **options)))
     found.sort(key=lambda each: each[1].best.outlook.rank, reverse=True)
     return Rivals(tuple(each for _, each in found), tuple(name for name, _ in found), tuple(put.notes))

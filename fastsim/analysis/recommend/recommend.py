@@ -11,15 +11,14 @@ from fastsim.analysis.evaluate.loads import LoadPlan, default_load_note
 from fastsim.analysis.numbers import number
 from fastsim.analysis.recommend.answer import Option, Recommendation
 from fastsim.analysis.recommend.choice import ALIKE, MORE_TRAFFIC, Choice, choose, option
-from fastsim.analysis.recommend.hardware import Hardware, check_no_preset, hardware_given
 from fastsim.analysis.recommend.rate import max_rate, min_replicas
 from fastsim.analysis.recommend.slo import Outlook
-from fastsim.analysis.recommend.space import BLOCKS, SEQS, Space, space_of
+from fastsim.analysis.recommend.space import SEQS, Space, space_of
 from fastsim.analysis.recommend.trials import FRESH, Traffic, Trials
 from fastsim.analysis.recommend.why import alternatives, reliefs
 from fastsim.analysis.terms import slo_terms
 from fastsim.config import Config, Spec, check_rules, load_spec
-from fastsim.config.spec import Layer
+from fastsim.config.deployment import LINEAR, Hardware, hardware_of, is_given
 from fastsim.engines import caveats
 from fastsim.errors import InputError
 from fastsim.presets import gpus_of
@@ -39,16 +38,12 @@ def recommend(
     sets: Sequence[str] = (),
     axes: Sequence[str] = (),
     *,
-    model: str | None = None,
-    gpu: str | None = None,
-    assume: Mapping[str, Any] | None = None,
-    vllm_version: str | None = None,
+    on: Mapping[str, Any] | None = None,
     percentile: int = 99,
     seeds: int = 8,
     with_max_rate: bool = False,
     with_min_gpus: bool = False,
     workers: int | None = None,
-    rivals: Sequence[str] = (),
 ) -> Recommendation:
     """Find the settings that meet an SLO with the most goodput.
 
@@ -60,12 +55,8 @@ def recommend(
         `key=value` settings on top; one of the two batch limits set here is not searched.
     axes
         `key=v1,v2,...` further engine settings to choose from, or other values of the two batch limits.
-    model, gpu
-        Presets that give step times and, for each setting, the KV pool that is left; of several GPUs as `4xh100`.
-    assume
-        Fields of `fastsim.presets.Deployment` that are not as assumed: `{"tensor_parallel": 4}`.
-    vllm_version
-        Whose defaults stand for what is not given of a model on a GPU; None: the newest known.
+    on
+        Settings of `hardware.*`, in the place of axes over hardware (`recommend_hardware` asks for each of those).
     percentile
         Of the SLO's terms: 50, 90, 95 or 99.
     seeds
@@ -76,8 +67,6 @@ def recommend(
         Also find how many replicas a trace needs.
     workers
         Worker processes; by default as many as cores, once that pays.
-    rivals
-        Engines it is compared with (`recommend_engines`): step times have only what all of them have.
 
     Raises
     ------
@@ -95,12 +84,9 @@ def recommend(
             f"fleet.replicas = {read.base.fleet.replicas}, but 1 was expected: settings are recommended for one "
             "replica, and --min-gpus finds how many are needed"
         )
-    given = hardware_given(model, gpu)
-    hardware = None
-    if given is not None:
-        engine = read.base.engine
-        hardware = Hardware.deployed(*given, engine.block_size, assume or {}, engine.name, vllm_version, rivals)
-    space, hardware_notes = _space(read, axes, hardware)
+    space = space_of(read, axes, on)
+    check_rules(space.base, read.source)
+    hardware = hardware_of(space.standing.value)
     terms = slo_terms(space.base, percentile)
     traffic = Traffic(space.base.workload)
     with Evaluator(workers=workers or available_cores()) as evaluator:
@@ -115,9 +101,9 @@ def recommend(
         runs=runs,
         seconds=perf_counter() - started,
         notes=(
-            *caveats([space.base.engine.name]),
+            *caveats([space.standing.engine.name]),
             *_no_load(read, hardware),
-            *hardware_notes,
+            *_of_hardware(hardware, space),
             *space.notes,
             *_notes(traffic),
             *_unservable(choice.best.outlook),
@@ -130,41 +116,36 @@ def recommend(
 
 
 def _deployment(base: Config, hardware: Hardware | None) -> dict[str, Any]:
-    """Fields of `Deployment` that the step times rest on."""
+    """Fields of `Deployment` that the step times rest on and that are no defaults."""
     if hardware is not None:
-        return dict(hardware.overrides)
+        return dict(hardware.given)
     preset = base.latency.preset
     return {} if preset is None else {"tensor_parallel": gpus_of(preset)}
 
 
-def _space(spec: Spec, axes: Sequence[str], hardware: Hardware | None) -> tuple[Space, tuple[str, ...]]:
-    """The settings of the spec; on hardware, with what its data sheets give for everything the spec leaves open."""
+def _of_hardware(hardware: Hardware | None, space: Space) -> tuple[str, ...]:
+    """Where step times and the current setting come from, as sentences."""
+    if hardware is None:
+        return ()
+    standing = space.standing
     notes: tuple[str, ...] = ()
-    if hardware is not None:
-        check_no_preset(spec.base)
-        given = spec.settings
-        standing = {key: value for key, value in hardware.taken.limits.items() if key not in given}
-        spec = Spec(spec.source, (Layer("--model", Path(), standing), *spec.layers))
-        engine = spec.base.engine
-        found = hardware.settings(engine.max_num_seqs, engine.max_num_batched_tokens)
-        missing = {key: value for key, value in found.items() if key not in given}
-        spec = Spec(spec.source, (Layer("--model", Path(), missing), *spec.layers))
-        times = hardware.estimate(engine.max_num_seqs, engine.max_num_batched_tokens).step_times
+    if not all(is_given(space.base, key) for key in LINEAR):
+        times = hardware.estimate(*standing_numbers(standing)).step_times
         whence = "are estimated from data sheets"
         if times is not None:
             table = "a shipped table of measured kernels" if times.source == "shipped" else "a table from data sheets"
             whence = f"come from {table}: expect {times.expected}"
         notes = (f"step times of {hardware.name} {whence}; fastsim calibrate fits them to a run",)
-        if hardware.rivals:
-            notes = (*notes, f"step times have only what all of {', '.join(hardware.rivals)} have")
-        if standing:
-            said = ", ".join(f"{key.removeprefix('engine.')} {value:,}" for key, value in standing.items())
-            notes = (*notes, f"current is {hardware.taken.source}: {said} (--vllm-version names another)")
-        if BLOCKS in given:
-            hardware = None
-    space = space_of(spec, axes, hardware)
-    check_rules(space.base, spec.source)
-    return space, notes
+    own = [key for key in hardware.taken.limits if not is_given(space.base, key)]
+    if own:
+        said = ", ".join(f"{key.removeprefix('engine.')} {standing.value(key):,}" for key in own)
+        notes = (*notes, f"current is {hardware.taken.source}: {said} (--vllm-version names another)")
+    return notes
+
+
+def standing_numbers(config: Config) -> tuple[int, int]:
+    """The two batch limits of a configuration."""
+    return config.engine.max_num_seqs, config.engine.max_num_batched_tokens
 
 
 class _Question:

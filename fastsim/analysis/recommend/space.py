@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
-from fastsim.analysis.recommend.hardware import Hardware
 from fastsim.config import Config, Spec, check_rules
-from fastsim.config.derived import with_values
+from fastsim.config.derived import deployed, with_values
 from fastsim.engines import check_ability
 from fastsim.errors import InputError
 from fastsim.sweeps.grid.digits import Axis, Digit
@@ -37,18 +37,16 @@ class Space:
     Attributes
     ----------
     base
-        What the knobs do not say.
+        What the knobs do not say, as it is written: what a setting leaves open follows the hardware, if there is any;
+        so does the KV pool, which shrinks as the two batch limits grow.
     knobs
         The axes, each with the keys it sets.
-    hardware
-        Gives the KV pool of each setting, which shrinks as the two batch limits grow; None: as in the base.
     notes
         What was left out of a spec's sweep, as sentences.
     """
 
     base: Config
     knobs: tuple[Digit, ...]
-    hardware: Hardware | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -77,12 +75,19 @@ class Space:
         return self.with_settings(self.settings(point))
 
     def with_settings(self, settings: Mapping[str, Any]) -> Config:
-        """The base with these settings, and the KV pool that they leave."""
-        config = with_values(self.base, settings)
-        if self.hardware is not None and BLOCKS not in settings:
-            blocks = self.hardware.blocks(config.engine.max_num_seqs, config.engine.max_num_batched_tokens)
-            config = with_values(config, {BLOCKS: blocks})
-        return config
+        """The base with these settings, and what its hardware gives beside them.
+
+        Raises
+        ------
+        InputError
+            When the model does not fit beside them.
+        """
+        return deployed(with_values(self.base, settings))
+
+    @cached_property
+    def standing(self) -> Config:
+        """What stands already: the base, with the defaults of its hardware's server."""
+        return deployed(self.base)
 
     def fault(self, point: Point) -> str | None:
         """Why a server would not start with this setting; None: it would."""
@@ -112,17 +117,24 @@ class Space:
         return tuple(out)
 
 
-def space_of(spec: Spec, axis_options: Sequence[str] = (), hardware: Hardware | None = None) -> Space:
+def is_hardware(digit: Digit) -> bool:
+    """Whether an axis is over hardware alone."""
+    return all(key.startswith("hardware.") for key in digit.settings)
+
+
+def space_of(spec: Spec, axis_options: Sequence[str] = (), on: Mapping[str, Any] | None = None) -> Space:
     """The settings of a spec: its engine axes, and the two batch limits where it does not sweep or `--set` them.
+
+    `on` says for what hardware, and takes the place of the axes that are over hardware alone.
 
     Raises
     ------
     InputError
         When the engine has no flags, or an `--axis` is over anything but the engine.
     """
-    base = spec.base
-    check_ability(base.engine.name, "has_flags", "a recommendation is made of the flags of a server")
-    digits = read_sweep(spec, axis_options).digits(base)
+    base = with_values(spec.base, on or {})
+    check_ability(deployed(base).engine.name, "has_flags", "a recommendation is made of the flags of a server")
+    digits = [digit for digit in read_sweep(spec, axis_options).digits(base) if on is None or not is_hardware(digit)]
     knobs: list[Digit] = []
     left: list[Digit] = []
     for digit in digits:
@@ -146,4 +158,4 @@ def space_of(spec: Spec, axis_options: Sequence[str] = (), hardware: Hardware | 
     all_knobs = sorted([*defaults, *knobs], key=lambda knob: order.get(knob.axes[0].name, len(order)))
     if not all_knobs:
         raise InputError(f"{spec.source}: --set gives both numbers, but at least one axis was expected to search")
-    return Space(base, tuple(all_knobs), hardware, notes)
+    return Space(base, tuple(all_knobs), notes)

@@ -1,13 +1,17 @@
 """What `vllm serve` takes from the GPU where no flag says it, and its flags (0.33.0, `EngineArgs.add_cli_args`)."""
 
+from typing import Any
+
 from fastsim.engines.declaration import Server, Taken
-from fastsim.engines.vllm.versions import server_defaults, version_settings
+from fastsim.engines.vllm.versions import ASYNCHRONOUS, server_defaults, version_settings, vllm_release
 
 
 def of_gpu(release: str | None, gpu: str, memory_bytes: float, gpus: int) -> Taken:
     """The two batch limits and the share of memory, by release."""
     defaults = server_defaults(release, gpu, memory_bytes)
-    deployment = {"gpu_memory_utilization": defaults.gpu_memory_utilization}
+    deployment: dict[str, Any] = {"gpu_memory_utilization": defaults.gpu_memory_utilization}
+    if release is not None and vllm_release(release).since < ASYNCHRONOUS:
+        deployment["async_scheduling"] = False
     return Taken(defaults.settings(), {}, deployment, defaults.source)
 
 

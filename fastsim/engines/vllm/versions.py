@@ -18,10 +18,13 @@ class Release:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+ASYNCHRONOUS = (0, 14)
+"""Since it, the next step is scheduled while the GPU computes."""
+
 VLLM_RELEASES = (
     Release((0, 8), "synchronous scheduling, no full-sequence gate", "vllm-0.16.0"),
     Release(
-        (0, 14),
+        ASYNCHRONOUS,
         "asynchronous scheduling, no full-sequence gate",
         "vllm-0.33.0-async",
         {"engine.scheduler_reserve_full_isl": False},

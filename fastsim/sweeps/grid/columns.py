@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.config import KEYS, Config, Key
+from fastsim.config.deployment import Values
 from fastsim.config.derived import DERIVED_KEYS
 from fastsim.errors import InputError
+from fastsim.sweeps.grid.combinations import has_hardware, needed
 from fastsim.sweeps.grid.digits import Digit
 
 Int64Array = npt.NDArray[np.int64]
@@ -26,6 +28,7 @@ class Columns:
         self._base = base
         self._digits = digits
         self._strides = strides
+        self._follow = has_hardware(base, digits)
         self._tables: dict[tuple[str, Encode | None], npt.NDArray[Any]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -54,12 +57,17 @@ class Columns:
     def _involved(self, name: str) -> list[int]:
         """The digits that decide a key, or the default it takes from other keys; or the one of an axis."""
         if name in KEYS:
-            keys = (name, *(DERIVED_KEYS[name].needs if name in DERIVED_KEYS else ()))
+            keys = needed(self._base, self._digits, self._with_defaults(name))
             return [n for n, digit in enumerate(self._digits) if any(key in digit.settings for key in keys)]
         found = [n for n, digit in enumerate(self._digits) if any(axis.name == name for axis in digit.axes)]
         if not found:
             raise InputError(f"{name} is neither a key nor an axis of this grid")
         return found
+
+    @staticmethod
+    def _with_defaults(name: str) -> tuple[str, ...]:
+        """A key, and those that its default follows."""
+        return (name, *(DERIVED_KEYS[name].needs if name in DERIVED_KEYS else ()))
 
     def _table(
         self, name: str, involved: Sequence[int], places: Iterable[int], encode: Encode | None
@@ -86,9 +94,7 @@ class Columns:
                 return next(axis.values[position] for axis in digit.axes if axis.name == name)
             settings |= {key: values[position] for key, values in digit.settings.items()}
 
-        def value(key: str) -> Any:
-            return settings[key] if key in settings else self._base.value(key)
-
+        value = Values(self._base, settings, follow=self._follow)
         given = value(name)
         if given is None and name in DERIVED_KEYS:
             derived = DERIVED_KEYS[name]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fastsim.config import KEYS
 from fastsim.sweeps.grid.digits import Digit
 
 SEED = "workload.seed"
@@ -56,7 +57,8 @@ def _choice(digit: Digit) -> str:
     lines = []
     for position, label in enumerate(axis.values):
         lines.append(f"[sweep.{axis.name}.{_toml(label)}]")
-        lines += [f"{key} = {_toml(values[position])}" for key, values in digit.settings.items()]
+        given = {key: values[position] for key, values in digit.settings.items()}
+        lines += [f"{key} = {_toml(value)}" for key, value in given.items() if value is not None or KEYS[key].optional]
     return "\n".join(lines)
 
 

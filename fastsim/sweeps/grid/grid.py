@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.config import KEYS, Config, Spec, WorkloadConfig, load_spec, spec_from_mapping, with_values
-from fastsim.config.keys import class_keys, is_file
-from fastsim.config.rules import START_KEYS, start_fault
+from fastsim.config import KEYS, Config, Spec, WorkloadConfig, deployed, load_spec, spec_from_mapping, with_values
+from fastsim.config.deployment import FOLLOWS, Hardware, is_given
+from fastsim.config.keys import MODEL, class_keys, is_file
 from fastsim.engines import caveats
 from fastsim.errors import InputError
-from fastsim.sweeps.grid.check import all_class_names, check_grid, idle_axes, refused_at_start
+from fastsim.sweeps.grid.check import all_class_names, check_grid, idle_axes, refusal, refused_at_start
 from fastsim.sweeps.grid.columns import Columns, Encode
+from fastsim.sweeps.grid.combinations import Pools, combinations, deployments, has_hardware
 from fastsim.sweeps.grid.digits import Axis, Digit
 from fastsim.sweeps.grid.export import spec_text
 from fastsim.sweeps.grid.selection import MAX_SAMPLE, PartPlan, Selection, chosen
@@ -108,28 +109,34 @@ class Grid:
         }
 
     def config(self, index: int) -> Config:
-        """The configuration of an index.
+        """The configuration of an index, with what its hardware gives.
 
         Raises
         ------
         InputError
-            When the grid has no such index.
+            When the grid has no such index, or its model does not fit on its hardware.
         """
-        return with_values(
-            self.base,
-            {
-                key: values[position]
-                for digit, position in zip(self._digits, self._positions(index), strict=True)
-                for key, values in digit.settings.items()
-            },
-        )
+        return deployed(self.written(index))
+
+    def written(self, index: int) -> Config:
+        """The configuration of an index as it is written: what it leaves open does not follow its hardware yet."""
+        return with_values(self.base, self._settings(index))
+
+    def hardware(self) -> dict[Hardware, Pools]:
+        """What is served on what in this grid, and with which KV pools; empty where no hardware is named."""
+        return deployments(self.base, self._digits, self.source)
 
     def refusal(self, index: int) -> str | None:
         """Why no server starts with a configuration; None: one does."""
-        found: dict[str, Any] = {}
-        for digit, position in zip(self._digits, self._positions(index), strict=True):
-            found |= {key: digit.settings[key][position] for key in START_KEYS if key in digit.settings}
-        return start_fault(lambda key: found[key] if key in found else self.base.value(key))
+        return refusal(self.base, self._settings(index))
+
+    def _settings(self, index: int) -> dict[str, Any]:
+        """What the axes give for the keys of a configuration."""
+        return {
+            key: values[position]
+            for digit, position in zip(self._digits, self._positions(index), strict=True)
+            for key, values in digit.settings.items()
+        }
 
     def refused(self, indices: Int64Array) -> npt.NDArray[np.bool_]:
         """Whether no server starts with each of some configurations; shape (len(indices),)."""
@@ -141,7 +148,7 @@ class Grid:
 
     def workload_config(self, workload_index: int) -> WorkloadConfig:
         """What a workload is built from."""
-        return self.config(workload_index * self.configs_per_workload).workload
+        return self.written(workload_index * self.configs_per_workload).workload
 
     def _positions(self, index: int) -> list[int]:
         if not 0 <= index < self.size:
@@ -183,9 +190,8 @@ class Grid:
         return self._columns.take(name, indices, encode)
 
     def possible(self, key: str) -> set[Any]:
-        """Every value that the spec or its axes give a key."""
-        swept = [value for digit in self._digits for value in digit.settings.get(key, ())]
-        return set(swept or [self.base.value(key)])
+        """Every value that the spec, its axes or the hardware give a key."""
+        return {value for (value,) in combinations(self.base, self._digits, (key,), self.source)}
 
     # --- identity ----------------------------------------------------------------------------------------------------
 
@@ -198,6 +204,7 @@ class Grid:
             "format": "fastsim-spec/1",
             # Keys at their defaults are left out, so that a key added later does not rename every older sweep.
             "base": {key: self._identity(key, value) for key, value in base.items() if value != KEYS[key].default},
+            **self._left_open(),
             **({"classes": self.base.workload.classes.names} if self.base.workload.classes.names else {}),
             "digits": [
                 [
@@ -209,8 +216,16 @@ class Grid:
         }
         return blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
 
+    def _left_open(self) -> dict[str, Any]:
+        """Which keys follow the hardware: one that is given at its default is another configuration."""
+        if not has_hardware(self.base, self._digits):
+            return {}
+        swept = {key for digit in self._digits for key in digit.settings}
+        return {"open": [key for key in FOLLOWS if key not in swept and not is_given(self.base, key)]}
+
     def _identity(self, key: str, value: Any) -> Any:
-        return _file_digest(value) if is_file(key) and value is not None else value
+        named = is_file(key) and value is not None and (key != MODEL or Path(value).exists())
+        return _file_digest(value) if named else value
 
     def _identity_column(self, key: str, values: Sequence[Any]) -> Any:
         return [self._identity(key, value) for value in values] if is_file(key) else _listed(values)

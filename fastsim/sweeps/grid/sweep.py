@@ -1,12 +1,13 @@
 """From the `[sweep]` tables of a spec's layers, and `--axis` options, to the digits of a grid."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastsim.config import KEYS, Config, Spec, find_key
 from fastsim.config.across import across
+from fastsim.config.deployment import FOLLOWS, HARDWARE, is_given
 from fastsim.config.keys import is_file
 from fastsim.config.spec import Layer, flat, parse_value, resolved_path
 from fastsim.errors import InputError
@@ -35,7 +36,7 @@ class SweepTable:
             seeds = _seeds(*self.seeds, base.workload.seed)
             digits.append(Digit((Axis(SEED, seeds),), {SEED: seeds}))
         digits += [key_digit(group) for group in self.zips]
-        digits += [_choice_digit(name, options, base) for name, options in self.choices.items()]
+        digits += [_choice_digit(name, options, self._open(base)) for name, options in self.choices.items()]
         return tuple(sorted(digits, key=lambda digit: (not digit.decides_workload, SEED not in digit.settings)))
 
     def _axis_digit(self, key: str, values: Sequence[Any], base: Config) -> Digit:
@@ -50,6 +51,16 @@ class SweepTable:
         """Every key that is swept."""
         choices = [key for options in self.choices.values() for settings in options.values() for key in settings]
         return [*self.axes, *(key for group in self.zips for key in group), *choices]
+
+    def _open(self, base: Config) -> Callable[[str], Any]:
+        """The value of a key where a choice does not say it: None, if it then follows the hardware."""
+        swept = self.keys()
+        hardware = any(key in swept or base.value(key) is not None for key in HARDWARE)
+
+        def value(key: str) -> Any:
+            return None if hardware and key in FOLLOWS and not is_given(base, key) else base.value(key)
+
+        return value
 
 
 def read_sweep(spec: Spec, axis_options: Iterable[str] = ()) -> SweepTable:
@@ -159,10 +170,10 @@ def _choice(name: str, options: object, layer: Layer) -> dict[str, dict[str, Any
     return out
 
 
-def _choice_digit(name: str, options: Mapping[str, Mapping[str, Any]], base: Config) -> Digit:
+def _choice_digit(name: str, options: Mapping[str, Mapping[str, Any]], base_value: Callable[[str], Any]) -> Digit:
     """A label that does not set a key leaves it at the base's value."""
     keys = dict.fromkeys(key for settings in options.values() for key in settings)
-    settings = {key: [option.get(key, base.value(key)) for option in options.values()] for key in keys}
+    settings = {key: [option.get(key, base_value(key)) for option in options.values()] for key in keys}
     return Digit((Axis(f"choice.{name}", list(options)),), settings)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 DECISIVE = (
     "model",
     "rule",
+    "presets",
     "config",
     "workload",
     "engines",
@@ -27,7 +28,11 @@ def source_hashes() -> Mapping[str, str]:
     root = Path(__file__).parents[2]
     hashes = {}
     for name in DECISIVE:
-        files = [root / f"{name}.py"] if (root / f"{name}.py").is_file() else sorted((root / name).rglob("*.py"))
+        files = (
+            [root / f"{name}.py"]
+            if (root / f"{name}.py").is_file()
+            else sorted((root / name).rglob("*.py")) + sorted((root / name).rglob("*.json"))
+        )
         for path in files:
             hashes[path.relative_to(root).as_posix()] = blake2b(path.read_bytes(), digest_size=8).hexdigest()
     return hashes
