@@ -10,6 +10,7 @@ address holds in its own process only. Uncompiled, addresses are numbers of plai
 # mypy: no-warn-unused-ignores
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import numba
@@ -24,6 +25,7 @@ def ask(address: int, state: Any, i: int) -> float:
 
 
 if not numba.config.DISABLE_JIT:
+    from llvmlite import ir
     from numba import njit, types
     from numba.core import cgutils
     from numba.core.typing.templates import AbstractTemplate, infer_global, signature
@@ -41,14 +43,28 @@ if not numba.config.DISABLE_JIT:
                 return signature(types.float64, types.int64, state, types.int64)
             return None
 
+    def _call_by_address(context: Any, module: Any, given: Any) -> Any:
+        """A function that calls what is at an address. It is kept out of kernels, for whose runs it is rare."""
+        convention = context.call_conv
+        name = f"fastsim.ask.{blake2b(str(given).encode(), digest_size=8).hexdigest()}"
+        if name not in module.globals:
+            kind = convention.get_function_type(types.float64, (types.int64, *given))
+            function = ir.Function(module, kind, name)
+            function.linkage = "linkonce_odr"
+            function.attributes.add("noinline")
+            function.attributes.add("cold")
+            answer, error, address, *arguments = function.args
+            builder = ir.IRBuilder(function.append_basic_block())
+            callee = convention.get_function_type(types.float64, given).as_pointer()
+            builder.ret(builder.call(builder.inttoptr(address, callee), [answer, error, *arguments]))
+        return module.globals[name]
+
     @lower_builtin(ask, types.int64, Borrowed, types.int64)
     def _ask(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        given = sig.args[1:]
-        convention = context.call_conv
-        function = builder.inttoptr(args[0], convention.get_function_type(sig.return_type, given).as_pointer())
-        status, answer = convention.call_function(builder, function, sig.return_type, given, args[1:])
+        function = _call_by_address(context, builder.module, sig.args[1:])
+        status, answer = context.call_conv.call_function(builder, function, sig.return_type, sig.args, args)
         with cgutils.if_unlikely(builder, status.is_error):
-            convention.return_status_propagate(builder, status)
+            context.call_conv.return_status_propagate(builder, status)
         return answer
 
 

@@ -143,8 +143,6 @@ def select_victim(s):
     if victim == Victim.TAIL and s.st["protected"] == 0:
         return s.st["running_tail"]
     all_protected = s.st["protected"] == s.st["running"]
-    if victim == Victim.POLICY and not all_protected:
-        return int(ask(s.cfg["policy_victim"], s, 0))
     place = -1
     if victim == Victim.RANDOM and not all_protected:
         place = _random_place(s, s.st["running"] - s.st["protected"])
@@ -163,6 +161,14 @@ def select_victim(s):
                 best = i
         i = s.req.run_next[i]
     return best
+
+
+@helper
+def own_victim(s):
+    """The one that a policy file chooses, of those that are not protected."""
+    if s.st["protected"] == s.st["running"]:
+        return select_victim(s)
+    return int(ask(s.cfg["policy_victim"], s, 0))
 
 
 @helper

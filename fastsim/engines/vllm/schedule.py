@@ -7,7 +7,14 @@ from fastsim.engines.vllm.codes import Victim
 from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.lanes import materialise, samples_in_flight, take_ended_off_clock
 from fastsim.engines.vllm.latency import clock_window_tokens, fill_windows
-from fastsim.engines.vllm.preemption import ALL_VISITED, add_scheduled, count_scheduled, preempt_request, select_victim
+from fastsim.engines.vllm.preemption import (
+    ALL_VISITED,
+    add_scheduled,
+    count_scheduled,
+    own_victim,
+    preempt_request,
+    select_victim,
+)
 from fastsim.engines.vllm.state import NONE
 
 LATEST_CLOCK = 2**30
@@ -226,7 +233,7 @@ def make_room(s, i, needed):
     """Preempt until `needed` blocks are free. False: request `i` itself had to go."""
     others = 0
     while needed > s.st["free"]:
-        victim = select_victim(s)
+        victim = own_victim(s) if s.cfg["policy_victim"] != 0 else select_victim(s)
         preempt_request(s, victim, i, needed - s.st["free"])
         if victim == i:
             s.tot["ineffective_preemptions"] += others
