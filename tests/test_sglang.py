@@ -15,11 +15,10 @@ import pytest
 
 from fastsim._jit import entry
 from fastsim.engines.outputs import ITL_BINS, Gaps, Status, Stop
-from fastsim.engines.sglang.config import SglangConfig
 from fastsim.engines.sglang.content import common_tokens, page_key
-from fastsim.engines.sglang.golden import case_config, case_workload, replay, verify_case
+from fastsim.engines.sglang.golden import case_records, case_workload, replay, verify_case
 from fastsim.engines.sglang.inputs import build_workload, from_workload
-from fastsim.engines.sglang.runner import run_configs, simulate_sglang
+from fastsim.engines.sglang.runner import run_records, simulate_records
 from fastsim.engines.sglang.state import new_state
 from fastsim.errors import InputError
 from fastsim.workload.prefix_tree import PrefixTree
@@ -85,14 +84,14 @@ def test_verify_refuses_what_is_no_recording() -> None:
 def test_cases_without_compiler_and_with_bounds_checked(setting: str) -> None:
     script = (
         "import gzip, json, sys\n"
-        "from fastsim.engines.sglang.golden import case_config, case_workload, verify_case\n"
-        "from fastsim.engines.sglang.runner import simulate_sglang\n"
+        "from fastsim.engines.sglang.golden import case_records, case_workload, verify_case\n"
+        "from fastsim.engines.sglang.runner import simulate_records\n"
         "from tests.sglang_cases import random_case\n"
         "for path in sys.argv[2:]:\n"
         "    assert verify_case(json.load(gzip.open(path))) is None, path\n"
         "for seed in range(int(sys.argv[1])):\n"
         "    case = random_case(seed)\n"
-        "    result = simulate_sglang(case_config(case), case_workload(case))\n"
+        "    result = simulate_records(case_records(case), case_workload(case))\n"
         "    print(result.totals.tolist(), result.own.tolist())\n"
     )
     checked = setting == "NUMBA_BOUNDSCHECK"
@@ -110,7 +109,7 @@ def test_cases_without_compiler_and_with_bounds_checked(setting: str) -> None:
     compiled = []
     for seed in range(seeds):
         case = random_case(seed)
-        result = simulate_sglang(case_config(case), case_workload(case))
+        result = simulate_records(case_records(case), case_workload(case))
         compiled.append(f"{result.totals.tolist()} {result.own.tolist()}")
     assert done.stdout.splitlines() == compiled
 
@@ -123,9 +122,9 @@ def check_drawn_cases(seeds: range) -> None:
     for seed in seeds:
         case = random_case(seed)
         assert first_difference(simulate(case["config"], case["requests"]), replay(case)) is None, seed
-        config, workload = case_config(case), case_workload(case)
-        jumped = simulate_sglang(config, workload)
-        stepped = simulate_sglang(replace(config, fast_forward=False), workload)
+        workload = case_workload(case)
+        jumped = simulate_records(case_records(case), workload)
+        stepped = simulate_records(case_records(case, fast_forward=False), workload)
         assert jumped.totals == stepped.totals, seed
         assert jumped.own == stepped.own
         np.testing.assert_array_equal(jumped.itl_histogram, stepped.itl_histogram)
@@ -156,7 +155,7 @@ def test_drawn_cases_with_prefixes_that_extend_each_other() -> None:
         plain = case_workload(case)
         parent, start = np.array([*tree, (-1, 0)]).T.copy()
         workload = plain._replace(group_parent=parent, group_start=start)
-        result = simulate_sglang(case_config(case), workload)
+        result = simulate_records(case_records(case), workload)
         log, requests = result.log, result.requests
         count = workload.num_requests
         columns = (log.first_scheduled_us, log.first_token_us, log.finish_us, requests.retractions)
@@ -179,7 +178,7 @@ def test_drawn_cases_meet_every_end() -> None:
     counts = np.zeros(3, np.int64)
     for seed in range(600):
         case = random_case(seed)
-        result = simulate_sglang(case_config(case), case_workload(case))
+        result = simulate_records(case_records(case), case_workload(case))
         stops.add(result.stop)
         counts += list(result.own.tolist())
     assert stops == set(Stop)
@@ -203,8 +202,8 @@ def test_drawn_cases_meet_every_end() -> None:
 )
 def test_sustained_load(change: dict[str, Any], completed: int, retractions: int) -> None:
     case = named("l01")
-    config = replace(case_config(case), **change)
-    _, totals, own, _ = run_configs([config, replace(config, fast_forward=False)], case_workload(case))
+    records = np.concatenate([case_records(case, fast_forward=jumps, **change) for jumps in (True, False)])
+    _, totals, own, _ = run_records(records, case_workload(case))
     assert totals["completed"].tolist() == [completed] * 2
     assert own["retractions"].tolist() == [retractions] * 2
     assert totals[0] == totals[1]
@@ -213,8 +212,8 @@ def test_sustained_load(change: dict[str, Any], completed: int, retractions: int
 def test_ignore_eos_hides_retractions() -> None:
     case = named("l01")
     workload = case_workload(case)._replace(ignore_eos=np.ones(300, np.int64))
-    config = case_config(case)
-    _, totals, own, _ = run_configs([config, replace(config, disable_radix_cache=False)], workload)
+    records = np.concatenate([case_records(case), case_records(case, disable_radix_cache=False)])
+    _, totals, own, _ = run_records(records, workload)
     assert totals["completed"].tolist() == [165, 162]
     assert own["retractions"].tolist() == [0, 0]
 
@@ -277,34 +276,27 @@ def page_key_of(state: Any, i: int, end: int) -> int:
 # --- inputs ---
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"page_size": 0}, r"engine\.page_size = 0, but an integer from 1"),
-        ({"max_running_requests": True}, r"engine\.max_running_requests = True"),
-        ({"schedule_policy": "hrrn"}, r"engine\.schedule_policy = 'hrrn', but one of fcfs, lpm, lof was expected"),
-        ({"chunked_prefill_size": 0}, r"engine\.chunked_prefill_size = 0, but -1 \(off\)"),
-        ({"prefill_max_requests": 0}, r"engine\.prefill_max_requests = 0"),
-        ({"page_size": 2000}, r"engine\.max_total_tokens = 1000, but at least one page"),
-        ({"enable_priority_scheduling": True, "schedule_policy": "lpm"}, "but fcfs or lof was expected"),
-        ({"retraction_policy": "priority"}, "'length' was expected without enable_priority_scheduling"),
-        ({"schedule_conservativeness": float("nan")}, r"engine\.schedule_conservativeness = nan"),
-    ],
-)
-def test_bad_configurations(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        SglangConfig(**({"max_total_tokens": 1000} | change))
+@pytest.mark.parametrize("change", [{"page_size": 0}, {"schedule_policy": "hrrn"}, {"prefill_max_requests": 0}])
+def test_recordings_of_impossible_configurations(change: dict[str, Any]) -> None:
+    case = named("g03")
+    case["config"] |= change
+    with pytest.raises(InputError, match=f"{next(iter(change))}"):
+        verify_case(case)
+
+
+def records_with(**config: Any) -> Any:
+    return case_records({"config": config})
 
 
 def test_prompts_that_are_too_long_are_refused() -> None:
     workload = build_workload([0, 5], [94, 93], [2, 2], [2, 2])
-    result = simulate_sglang(SglangConfig(max_total_tokens=100), workload)
+    result = simulate_records(records_with(max_total_tokens=100), workload)
     assert result.log.status.tolist() == [Status.UNSERVABLE, Status.FINISHED]
     assert result.stop is Stop.DRAINED
 
 
 def test_no_requests() -> None:
-    result = simulate_sglang(SglangConfig(max_total_tokens=100), build_workload([], [], [], []))
+    result = simulate_records(records_with(max_total_tokens=100), build_workload([], [], [], []))
     assert result.stop is Stop.DRAINED
     assert result.totals["steps"] == 0
 
@@ -317,7 +309,7 @@ def test_shared_workloads_become_the_engines() -> None:
     )  # fmt: skip
     workload = from_workload(shared)
     assert workload.max_new_tokens.tolist() == [2, 9, 2]
-    result = simulate_sglang(SglangConfig(max_total_tokens=1000), workload)
+    result = simulate_records(records_with(max_total_tokens=1000), workload)
     assert result.log.prefix_hit_tokens.tolist() == [0, 60, 40]
     with pytest.raises(InputError, match=r"workload\.concurrency = 2, but an open loop"):
         from_workload(replace(shared, concurrency=2))
@@ -325,11 +317,11 @@ def test_shared_workloads_become_the_engines() -> None:
 
 def test_a_tree_that_outgrows_its_room_is_run_anew() -> None:
     case = named("c04")
-    config, workload = case_config(case), case_workload(case)
-    roomy = simulate_sglang(config, workload)
+    records, workload = case_records(case), case_workload(case)
+    roomy = simulate_records(records, workload)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fastsim.engines.sglang.runner.tree_nodes", lambda *_: 3)
-        tight = simulate_sglang(config, workload)
-        _, totals, _, _ = run_configs([config, config], workload)
+        tight = simulate_records(records, workload)
+        _, totals, _, _ = run_records(np.repeat(records, 2), workload)
     assert tight.totals == roomy.totals
     assert (totals == roomy.totals).all()

@@ -11,9 +11,9 @@ from fastsim.analysis.recommend.recommend import recommend
 from fastsim.cli.options import with_engine
 from fastsim.config import Config, check_rules, load_config, resolved
 from fastsim.config.deployment import hardware_of
-from fastsim.engines.sglang.config import SglangConfig
+from fastsim.engines.sglang.golden import case_records
 from fastsim.engines.sglang.inputs import from_workload
-from fastsim.engines.sglang.runner import simulate_sglang
+from fastsim.engines.sglang.runner import simulate_records
 from fastsim.engines.sglang.server import SERVER
 from fastsim.errors import InputError
 from fastsim.presets import load_gpu, load_model
@@ -53,7 +53,7 @@ def test_sglang_by_name_is_sglang(own: dict[str, Any]) -> None:
         "schedule_low_priority_values_first": True,
         "horizon_us": 60_000_000,
     }
-    alone = simulate_sglang(SglangConfig(**(keys | own)), from_workload(build_workload(chosen.workload)))
+    alone = simulate_records(case_records({"config": keys | own}), from_workload(build_workload(chosen.workload)))
     assert result.metrics["steps"] == alone.totals["steps"] > 0
     assert result.metrics["sglang_retractions"] == alone.own["retractions"]
     assert np.array_equal(result.requests.finish_us, alone.log.finish_us)

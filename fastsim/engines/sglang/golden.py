@@ -1,21 +1,26 @@
 """Replay of recorded cases: every column of every pass, every request, every total."""
 
-from dataclasses import fields
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from fastsim.config import Config, EngineConfig, LatencyConfig
 from fastsim.engines.outputs import Stop
 from fastsim.engines.sglang import recorder
-from fastsim.engines.sglang.codes import KINDS
-from fastsim.engines.sglang.config import SglangConfig
+from fastsim.engines.sglang.codes import KINDS, NO_LIMIT
 from fastsim.engines.sglang.inputs import SglangWorkload, build_workload
-from fastsim.engines.sglang.runner import SglangResult, simulate_sglang
+from fastsim.engines.sglang.knobs import NAME, SglangKnobs
+from fastsim.engines.sglang.runner import SglangResult, simulate_records
+from fastsim.engines.sglang.runtime import RUNTIME
 from fastsim.errors import InputError
 
 _IGNORED = {"radix_eviction_policy": "lru", "tree_core": "rust"}
 """Keys of a recording that have one value here."""
+_SHARED = {"max_running_requests": "max_num_seqs", "context_length": "max_model_len"}
+_TIMES = {"beta0": "b0_us", "beta1": "b1_us_per_prefill_token", "beta2": "b2_us_per_decode_token"}
+_ENDS = ("horizon_us", "max_steps")
 
 COLUMNS = (
     "t_us",
@@ -50,16 +55,25 @@ REQUEST_COLUMNS = (
 )
 
 
-def case_config(case: dict[str, Any]) -> SglangConfig:
-    """Configuration of a recorded case."""
-    keys = dict(case["config"])
+def case_records(case: dict[str, Any], *, fast_forward: bool = True, **changes: Any) -> npt.NDArray[np.void]:
+    """The configuration of a recorded case, with changed keys, as the one record that kernels read."""
+    recorded = case["config"] | changes
     for name, only in _IGNORED.items():
-        if keys.pop(name, only) != only:
+        if recorded.pop(name, only) != only:
             raise InputError(f"case {case.get('name')!r}: {name} = {case['config'][name]!r}, but {only!r} was expected")
-    known = {item.name for item in fields(SglangConfig)}
-    if unknown := sorted(keys.keys() - known):
+    known = {*SglangKnobs.model_fields, *_SHARED, *_TIMES, *_ENDS}
+    if unknown := sorted(recorded.keys() - known):
         raise InputError(f"case {case.get('name')!r}: config has {unknown[0]!r}, which this engine does not know")
-    return SglangConfig(**keys)
+    shared = {key: recorded[name] for name, key in _SHARED.items() if name in recorded}
+    own = {name: recorded[name] for name in SglangKnobs.model_fields if name in recorded}
+    times = {key: recorded[name] for name, key in _TIMES.items() if name in recorded}
+    engine = EngineConfig(name=NAME, **shared).model_copy(update={"sglang": SglangKnobs(**own)})
+    records, _ = RUNTIME.records_of([Config(engine=engine, latency=LatencyConfig().model_copy(update=times))])
+    for name in _ENDS:
+        if name in recorded:
+            records[name] = NO_LIMIT if recorded[name] is None else recorded[name]
+    records["fast_forward"] = fast_forward
+    return records
 
 
 def case_workload(case: dict[str, Any]) -> SglangWorkload:
@@ -81,9 +95,8 @@ def case_workload(case: dict[str, Any]) -> SglangWorkload:
 
 def replay(case: dict[str, Any]) -> dict[str, Any]:
     """`steps`, `requests_out` and `totals` of a case as fastsim decides it, batches written out."""
-    config = case_config(case)
-    result = simulate_sglang(config, case_workload(case), record=True)
-    columns = len(COLUMNS) - 2 * config.disable_overlap_schedule
+    result = simulate_records(case_records(case), case_workload(case), record=True)
+    columns = len(COLUMNS) - 2 * case["config"].get("disable_overlap_schedule", False)
     return {
         "steps": [row[:columns] for row in _rows(result)],
         "requests_out": _requests_out(result),

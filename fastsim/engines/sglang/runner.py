@@ -1,7 +1,6 @@
 """The engine by itself: one configuration with everything it did, or many over one workload."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import numpy.typing as npt
 
 from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, Gaps, RequestLog, Stop, new_request_log
 from fastsim.engines.sglang.codes import MORE_ROOM
-from fastsim.engines.sglang.config import SglangConfig
 from fastsim.engines.sglang.inputs import SglangWorkload
 from fastsim.engines.sglang.kernel import run, run_many
 from fastsim.engines.sglang.state import OWN_TOTALS_DTYPE, Record, Requests, State, new_scalars, new_state
@@ -39,20 +37,22 @@ class SglangResult:
         return Stop(int(self.totals["stop"]))
 
 
-def simulate_sglang(config: SglangConfig, workload: SglangWorkload, *, record: bool = False) -> SglangResult:
-    """Run one configuration; with `record`, keep every decision of every pass (then no turn is jumped over)."""
+def simulate_records(records: npt.NDArray[np.void], workload: SglangWorkload, *, record: bool = False) -> SglangResult:
+    """Run one configuration, CONFIG_DTYPE of shape (1,); with `record`, keep every pass, and jump over none."""
     totals = np.zeros(1, TOTALS_DTYPE)
     own = np.zeros(1, OWN_TOTALS_DTYPE)
     histogram = np.zeros(ITL_BINS, np.int64)
     scalars = new_scalars(workload.num_requests)
-    cfgs = (replace(config, fast_forward=False) if record else config).to_record()
+    cfgs = records.copy()
+    if record:
+        cfgs["fast_forward"] = 0
     nodes = tree_nodes(cfgs, workload)
     rows = items = 1 << 14 if record else 0
     while True:
         state = new_state(
             workload,
             nodes=nodes,
-            page_size=config.page_size,
+            page_size=int(cfgs["page_size"][0]),
             gaps=Gaps(histogram),
             record_rows=rows,
             record_items=items,
@@ -114,10 +114,3 @@ def _room(records: npt.NDArray[np.void], workload: SglangWorkload, nodes: int) -
         gaps=Gaps(np.zeros(ITL_BINS, np.int64)),
         log=new_request_log(0),
     )
-
-
-def run_configs(
-    configs: Sequence[SglangConfig], workload: SglangWorkload
-) -> tuple[RequestLog, npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.int64]]:
-    """`run_records` of configurations."""
-    return run_records(np.concatenate([config.to_record() for config in configs]), workload)
