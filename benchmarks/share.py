@@ -22,6 +22,7 @@ def repeat_metrics(count, log, wl, totals, gaps, params, scratch, floats, ints):
     log = borrow(log)
     wl = borrow(wl)
     gaps = borrow(gaps)
+    scratch = borrow(scratch)
     for _ in range(count):
         summarise(
             log, wl.prompt_tokens, wl.output_tokens, totals[0], gaps.histogram, params[0], scratch, floats[0], ints[0]

@@ -13,7 +13,7 @@ from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log,
 from fastsim.engines.vllm.recorder import new_recorder
 from fastsim.engines.vllm.runtime import RUNTIME
 from fastsim.metrics import new_rows
-from fastsim.metrics.summary import scratch_size
+from fastsim.metrics.scratch import new_scratch
 from fastsim.records import record_of
 from fastsim.workload import Workload
 
@@ -34,7 +34,7 @@ class Kernel:
         engine["fast_forward"] = self.fast_forward
         self._configs = (engine, np.repeat(records.params, self.copies))
         self._arrays = workload_arrays(self.workload)
-        self._rows = (np.empty(scratch_size(self.workload.num_requests)), *new_rows(self.copies))
+        self._rows = (new_scratch(self.workload.num_requests), *new_rows(self.copies))
         self.memory: Memory = new_memory(engine, self._arrays)
         while run_chunk(*self._arguments) < self.copies:
             self.memory = with_larger_gap_log(self.memory)

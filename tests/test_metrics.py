@@ -10,8 +10,9 @@ from numba import njit
 from fastsim import metrics
 from fastsim._jit import borrow
 from fastsim.engines.outputs import ITL_BINS, NEVER, TOTALS_DTYPE, Status, Stop, itl_bin, new_request_log
-from fastsim.metrics.selection import gap_quantile, quantile, select, sort_pairs
-from fastsim.metrics.summary import scratch_size, summarise
+from fastsim.metrics.scratch import new_scratch
+from fastsim.metrics.selection import gap_quantile, quantile, reaches_median, select, sort_pairs, spread
+from fastsim.metrics.summary import summarise
 from tests.metrics_rows import differences, expected_row, params_of
 from tests.reference.load import StepTime, alone
 
@@ -25,6 +26,7 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 @njit
 def run_summarise(log, prompt_tokens, output_tokens, totals, histogram, params, scratch, floats, ints):
     log = borrow(log)
+    scratch = borrow(scratch)
     summarise(log, prompt_tokens, output_tokens, totals, histogram, params, scratch, floats, ints)
 
 
@@ -39,8 +41,16 @@ def run_select(values, rank):
 
 
 @njit
-def run_quantile(values, q):
-    return quantile(values, 0, len(values), len(values), q)[0]
+def run_quantiles(values, total, qs, scratch, out):
+    scratch = borrow(scratch)
+    per_bucket = spread(values, 0, len(values), values.min(), values.max(), scratch)
+    for k in range(len(qs)):
+        out[k] = quantile(scratch, values.min(), per_bucket, len(values), total, qs[k])
+
+
+@njit
+def run_reaches_median(values, twice):
+    return reaches_median(values, len(values), twice)
 
 
 @njit
@@ -138,7 +148,7 @@ def make_run(seed, num_requests, kind="mixed"):
 def summarised(run, params):
     log, prompt, output, totals, histogram, _ = run
     floats, ints = metrics.new_rows(1)
-    scratch = np.full(scratch_size(len(prompt)), np.nan)
+    scratch = new_scratch(len(prompt))
     run_summarise(log, prompt, output, totals[0], histogram, params, scratch, floats[0], ints[0])
     row = metrics.named_values(floats.view(np.float64), ints.view(np.int64))
     assert list(row) == [column.name for column in metrics.COLUMNS]
@@ -498,8 +508,20 @@ def test_selection_puts_every_rank_right(pattern):
     assert np.array_equal(work, ordered)
     order = np.lexsort((np.arange(n)[::-1], values))
     assert np.array_equal(places, np.arange(n)[::-1][order])
-    for q in (0.0, 0.3, 0.5, 0.9, 1.0):
-        assert run_quantile(values.copy(), q) == np.quantile(values, q)
+    qs = np.array((0.0, 0.3, 0.5, 0.9, 1.0))
+    found = np.zeros(len(qs))
+    run_quantiles(values, n, qs, new_scratch(n), found)
+    assert np.array_equal(found, np.quantile(values, qs))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 200])
+def test_median_reaches_what_numpy_says(count):
+    rng = np.random.default_rng(count)
+    for _ in range(50):
+        values = rng.integers(0, 8, count) / 3.0
+        median = np.quantile(values, 0.5)
+        for twice in (*2.0 * values, 2.0 * median, np.nextafter(2.0 * median, 0.0), -1.0, 99.0):
+            assert run_reaches_median(values.copy(), twice) == (2.0 * median <= twice)
 
 
 def test_every_column_is_described_and_named_once():

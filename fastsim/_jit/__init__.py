@@ -87,10 +87,16 @@ def _clear_record(record: Any) -> None:
         record[name] = 0
 
 
+def _counters_of(dtype: Any) -> Any:
+    """A record of zeros."""
+    return np.zeros(1, dtype)[0]
+
+
 if INTERPRETED:
     borrow: Callable[..., Any] = _unchanged
     constant: Callable[..., Any] = _unchanged
     clear: Callable[..., Any] = _clear_record
+    counters: Callable[..., Any] = _counters_of
     helper: Callable[..., Any] = _unchanged
     inlined: Callable[..., Any] = helper
 else:
@@ -98,6 +104,7 @@ else:
     from fastsim._jit.borrowed import check_numba
     from fastsim._jit.borrowed import clear as clear
     from fastsim._jit.borrowed import constant as constant
+    from fastsim._jit.borrowed import counters as counters
     from fastsim._jit.parts import helper_as_part, njit_helper
 
     check_numba(numba.__version__)

@@ -7,7 +7,8 @@ hands out a pointer to it. Reading a field loads the array's data pointer and sh
 that touches two arrays: 34 ns a call counted, 2.7 ns borrowed. A NamedTuple of borrowed parts is borrowed in turn, so
 that a helper has one argument for all of them.
 
-`borrow` of a record hands out its fields; `constant` does for a record that nobody writes during the call.
+`borrow` of a record hands out its fields; `constant` does for a record that nobody writes during the call. `counters`
+is a record of the kernel's own: where only inlined helpers receive it, its fields are registers.
 
 The compiler is told that two columns never overlap, nor do two fields of records (each has a type of its own in LLVM's
 type-based alias analysis): a store to one need not make it load the others again. So no two arrays that are borrowed
@@ -235,7 +236,7 @@ class _FieldsGetItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
         fields, name = args
         if isinstance(fields, Fields) and name in fields.record.fields:
-            return signature(fields.record.typeof(name), *args)
+            return signature(_type_in_record(fields, name), *args)
         return None
 
 
@@ -250,6 +251,12 @@ class _FieldsSetItem(AbstractTemplate):  # type: ignore[misc]
         return None
 
 
+def _type_in_record(fields: Fields, name: str) -> Any:
+    """A number, or, of an array in a record, a Column."""
+    field_type = fields.record.typeof(name)
+    return Column(field_type.dtype, f"{fields.tag}.{name}") if isinstance(field_type, types.NestedArray) else field_type
+
+
 def _place_of_field(context: Any, builder: Any, fields: Fields, pointer: Any, name: str) -> Any:
     dtype = context.get_data_type(fields.record.typeof(name))
     return cgutils.get_record_member(builder, pointer, fields.record.offset(name), dtype)
@@ -258,8 +265,14 @@ def _place_of_field(context: Any, builder: Any, fields: Fields, pointer: Any, na
 @lower_builtin("static_getitem", Fields, types.StringLiteral)  # type: ignore[untyped-decorator]
 def _get_field(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     fields, name = sig.args[0], args[1]
-    place = _place_of_field(context, builder, fields, args[0], name)
     dtype = fields.record.typeof(name)
+    if isinstance(dtype, types.NestedArray):
+        column = cgutils.create_struct_proxy(_type_in_record(fields, name))(context, builder)
+        element = context.get_data_type(dtype.dtype)
+        column.data = cgutils.get_record_member(builder, args[0], fields.record.offset(name), element)
+        column.length = context.get_constant(types.intp, dtype.nitems)
+        return column._getvalue()
+    place = _place_of_field(context, builder, fields, args[0], name)
     if fields.is_constant:
         return context.data_model_manager[dtype].from_data(builder, _tag_invariant(builder, builder.load(place)))
     return _load(context, builder, dtype, place, f"{fields.tag}.{name}")
@@ -309,9 +322,22 @@ def _clear(typing_context: Any, fields: Any) -> Any:
     return types.none(fields), codegen
 
 
+def _counters(typing_context: Any, dtype: Any) -> Any:
+    """A record of zeros in the stack frame of the kernel."""
+    record = dtype.dtype
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = cgutils.alloca_once(builder, context.get_data_type(record))
+        cgutils.memset(builder, place, context.get_constant(types.intp, record.size), 0)
+        return place
+
+    return Fields(record, is_constant=False)(dtype), codegen
+
+
 borrow: Callable[..., Any] = intrinsic(_borrow)
 constant: Callable[..., Any] = intrinsic(_constant)
 clear: Callable[..., Any] = intrinsic(_clear)
+counters: Callable[..., Any] = intrinsic(_counters)
 
 
 # --- Numba versions ---------------------------------------------------------------------------------------------------

@@ -325,7 +325,7 @@ def summaries(batch: Batch, params: Records) -> tuple[Records, Records]:
         TrueLengths,
         summarise_runs,
     )
-    from fastsim.metrics.summary import scratch_size
+    from fastsim.metrics.scratch import new_scratch
 
     floats, ints = new_rows(len(params))
     summarise_runs(
@@ -334,7 +334,7 @@ def summaries(batch: Batch, params: Records) -> tuple[Records, Records]:
         batch.totals,
         batch.itl_histogram,
         params,
-        np.empty(scratch_size(len(batch.prompt_tokens))),
+        new_scratch(len(batch.prompt_tokens)),
         floats,
         ints,
     )

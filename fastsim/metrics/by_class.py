@@ -12,10 +12,11 @@ import numpy.typing as npt
 from fastsim._jit import borrow, entry, helper
 from fastsim.engines.outputs import RequestLog, log_of_run, new_request_log
 from fastsim.metrics.columns import CLASS_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, NULL, PARAMS_DTYPE, SLO_NAMES, new_rows
-from fastsim.metrics.counts import count_requests, ratio
+from fastsim.metrics.counts import ratio
 from fastsim.metrics.params import ClassBounds
 from fastsim.metrics.runs import TrueLengths
-from fastsim.metrics.summary import goodput, latencies, scratch_size
+from fastsim.metrics.scratch import new_scratch
+from fastsim.metrics.summary import served
 from fastsim.metrics.verdict import label, misses_slo
 
 
@@ -50,14 +51,11 @@ def _gather(log, entries, out):
 @helper
 def _one_class(log, prompt_tokens, output_tokens, totals, params, scratch, floats, ints):
     """Fill the columns that a class has; returns what goodput counted."""
-    since_us = params["warmup_us"]
-    count_requests(log, prompt_tokens, totals, floats, ints)
+    counted = served(log, prompt_tokens, output_tokens, totals, params, scratch, floats, ints)
     preemptions = 0
     for i in range(log.status.shape[0]):
         preemptions += log.num_preemptions[i]
     ints["preemptions"] = preemptions
-    latencies(log, prompt_tokens, output_tokens, params, since_us, scratch, floats["latencies"])
-    counted = goodput(log, params, totals, since_us, floats)
     misses_slo(log, prompt_tokens, output_tokens, totals, params, floats, ints)
     return counted
 
@@ -83,7 +81,7 @@ def summarise_classes(
     judged
         bool, shape (runs,): whether a class has a bound of its own, so that each class is judged by its own.
     gathered, scratch
-        A RequestLog of n entries and float64 as `summarise` needs; both are overwritten.
+        A RequestLog of n entries and a Scratch for as many; both are overwritten.
     class_floats, class_ints
         Records of FLOAT_ROW_DTYPE and INT_ROW_DTYPE, shape (runs x classes,); modified in place.
     floats, ints
@@ -93,6 +91,7 @@ def summarise_classes(
     n = entries.shape[0]
     num_classes = members.start.shape[0] - 1
     work = borrow(gathered)
+    scratch = borrow(scratch)
     for k in range(totals.shape[0]):
         _gather(borrow(log_of_run(logs, k * n, n)), entries, work)
         good = offered = rejected = 0
@@ -157,7 +156,7 @@ class ClassSummary:
         self._members = Members(entries, start)
         self._lengths = TrueLengths(prompt_tokens[entries].astype(np.int64), output_tokens[entries].astype(np.int64))
         self._gathered = new_request_log(len(entries))
-        self._scratch = np.empty(scratch_size(len(entries)))
+        self._scratch = new_scratch(len(entries))
 
     def columns(
         self,

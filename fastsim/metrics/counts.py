@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status, Stop
 from fastsim.metrics.columns import STATUSES
 
@@ -27,51 +27,65 @@ def ratio(numerator, denominator):
     return numerator / denominator if denominator > 0 else _NAN
 
 
-@helper
-def count_requests(log, prompt_tokens, totals, floats, ints):
-    """Where everybody was at the end, and what was delivered to them."""
-    pending = waiting = running = finished = rejected = timed_out = unservable = held = 0
-    preempted = most = prompt = found = output = hits = wait_us = 0
-    for i in range(log.status.shape[0]):
-        status = log.status[i]
-        pending += status == _PENDING
-        waiting += status == _WAITING
-        running += status == _RUNNING
-        finished += status == _FINISHED
-        rejected += status == _REJECTED
-        timed_out += status == _TIMED_OUT
-        unservable += status == _UNSERVABLE
-        held += status == _HELD
-        preempted += log.num_preemptions[i] > 0
-        most = max(most, log.num_preemptions[i])
-        if log.first_token_us[i] != NEVER:
-            prompt += prompt_tokens[i]
-            found += max(log.prefix_hit_tokens_first[i], 0)
-        output += log.num_generated[i]
-        hits += log.prefix_hit_tokens[i]
-        wait_us = max(wait_us, log.admission_wait_us[i])
-        if log.first_scheduled_us[i] == NEVER and status in (_WAITING, _TIMED_OUT):
-            end_us = log.finish_us[i] if status == _TIMED_OUT else totals["end_us"]
-            wait_us = max(wait_us, end_us - log.arrival_us[i])
-    ints["num_requests"] = log.status.shape[0]
-    ints["offered"] = log.status.shape[0] - pending - unservable
-    ints["completed"] = finished
-    ints["running"] = running
-    ints["waiting"] = waiting
-    ints["held"] = held
-    ints["pending"] = pending
-    ints["rejected"] = rejected
-    ints["timed_out"] = timed_out
-    ints["unservable"] = unservable
-    ints["preempted_requests"] = preempted
-    ints["max_preemptions"] = most
+COUNTS_DTYPE = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "preempted",
+            "most_preemptions",
+            "prompt_tokens",  # of requests with a first token
+            "first_hit_tokens",  # of those, found in the cache at their first admission
+            "output_tokens",
+            "hit_tokens",
+            "longest_wait_us",  # single stay in the queue
+        )
+    ]
+)
+
+
+@inlined
+def count_request(counts, log, i, prompt, end_us, statuses):
+    """Request `i`: where it is at the end, and what was delivered to it."""
+    status = log.status[i]
+    statuses[status] += 1
+    counts["preempted"] += log.num_preemptions[i] > 0
+    counts["most_preemptions"] = max(counts["most_preemptions"], log.num_preemptions[i])
+    if log.first_token_us[i] != NEVER:
+        counts["prompt_tokens"] += prompt
+        counts["first_hit_tokens"] += max(log.prefix_hit_tokens_first[i], 0)
+    counts["output_tokens"] += log.num_generated[i]
+    counts["hit_tokens"] += log.prefix_hit_tokens[i]
+    wait_us = log.admission_wait_us[i]
+    if log.first_scheduled_us[i] == NEVER and status in (_WAITING, _TIMED_OUT):
+        gone_us = log.finish_us[i] if status == _TIMED_OUT else end_us
+        wait_us = max(wait_us, gone_us - log.arrival_us[i])
+    counts["longest_wait_us"] = max(counts["longest_wait_us"], wait_us)
+
+
+@inlined
+def copy_counts(counts, statuses, num_requests, totals, floats, ints):
+    """Write down what `count_request` counted over all requests."""
+    ints["num_requests"] = num_requests
+    ints["offered"] = num_requests - statuses[_PENDING] - statuses[_UNSERVABLE]
+    ints["completed"] = statuses[_FINISHED]
+    ints["running"] = statuses[_RUNNING]
+    ints["waiting"] = statuses[_WAITING]
+    ints["held"] = statuses[_HELD]
+    ints["pending"] = statuses[_PENDING]
+    ints["rejected"] = statuses[_REJECTED]
+    ints["timed_out"] = statuses[_TIMED_OUT]
+    ints["unservable"] = statuses[_UNSERVABLE]
+    ints["preempted_requests"] = counts["preempted"]
+    ints["max_preemptions"] = counts["most_preemptions"]
+    prompt = counts["prompt_tokens"]
+    output = counts["output_tokens"]
     ints["prompt_tokens"] = prompt
     ints["output_tokens"] = output
-    ints["prefix_hit_tokens"] = hits
-    floats["prefix_hit_share"] = ratio(found, prompt)
-    floats["longest_admission_wait_ms"] = wait_us / 1000.0
+    ints["prefix_hit_tokens"] = counts["hit_tokens"]
+    floats["prefix_hit_share"] = ratio(counts["first_hit_tokens"], prompt)
+    floats["longest_admission_wait_ms"] = counts["longest_wait_us"] / 1000.0
     seconds = (totals["end_us"] - totals["first_arrival_us"]) / 1e6
-    floats["request_throughput_req_per_s"] = ratio(finished, seconds)
+    floats["request_throughput_req_per_s"] = ratio(statuses[_FINISHED], seconds)
     floats["output_throughput_tok_per_s"] = ratio(output, seconds)
     floats["total_throughput_tok_per_s"] = ratio(prompt + output, seconds)
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.engines.step_table import graph_tokens, table_us
 from fastsim.metrics.columns import NULL
-from fastsim.metrics.selection import quantile, sort_pairs
+from fastsim.metrics.selection import reaches_median, sort_pairs
 
 _NAN = np.nan
 _PENDING = int(Status.PENDING)
@@ -37,15 +37,16 @@ class OfferedLoad(NamedTuple):
     late: int  # of those, how many were not
     overdue: int  # of those, how many had had twice the time
     lost: int  # of those, how many never will be: rejected, timed out
+    longest_wait_us: int  # time without a token of one that was not rejected
 
 
-@helper
+@inlined
 def is_offered(status):
     """Whether a request of that status is servable and arrived."""
     return status != _PENDING and status != _UNSERVABLE
 
 
-@helper
+@inlined
 def _ceil_ratio(count, size, inverse):
     """Smallest integer not below count / size, with inverse = 1.0 / size: exact for counts below 2**40, no division."""
     floor = int(count * inverse)
@@ -59,105 +60,173 @@ def _window_tokens(prompt, decodes, window):
     return below * (prompt + (below - 1) / 2.0) + (decodes - below) * window
 
 
-@helper
-def summarise_load(log, prompt_tokens, output_tokens, totals, params, since_us, scratch, floats, ints):
-    """Fill the columns about load, fairness and backlog; the parameters are those of `summarise`.
+LOAD_DTYPE = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "tokens",  # of all requests; what follows is of the offered
+            "offered",
+            "first_us",  # arrival
+            "last_us",
+            "due",
+            "late",
+            "overdue",
+            "lost",
+            "blocks",  # at full decode
+            "completed",  # after warm-up
+            "longest_wait_us",  # time without a token of one that was not rejected
+        )
+    ]
+    + [
+        (name, np.float64)
+        for name in (
+            "earliest_us",
+            "longest_us",  # unloaded E2E
+            "sum_us",  # unloaded E2E
+            "block_us",
+            "engine_us",
+            "slowdowns",
+            "squares",
+        )
+    ]
+)
+"""What `note_load` sums up; `Load` says more of those that it has."""
+
+
+class Rates(NamedTuple):
+    """What the unloaded times of requests are made of: numbers of a configuration."""
+
+    token_budget: int
+    per_budget: float
+    per_block: float
+    prefill_step_us: float
+    full_us: float  # of the table, for a full step
+    decode_alone_us: float
+    prefill_us_per_token: float
+    decode_us_per_token: float
+
+
+@inlined
+def rates_of(params):
+    """The numbers of a configuration."""
+    token_budget = params["token_budget"]
+    most = params["max_num_seqs"]
+    b0_us = params["b0_us"]
+    prefill_step_us = b0_us + params["b5_us_per_prefill_step"]
+    prefill_us_per_token = prefill_step_us / token_budget + params["b1_us_per_prefill_token"]
+    decode_us_per_token = b0_us / most + params["b2_us_per_decode_token"]
+    decode_alone_us = b0_us + params["b2_us_per_decode_token"]
+    full_us = 0.0
+    if params["table_knots"] > 0:
+        full_us = table_us(params, token_budget)
+        prefill_us_per_token += full_us / token_budget
+        decode_us_per_token += table_us(params, graph_tokens(params, most)) / most
+        decode_alone_us += table_us(params, graph_tokens(params, 1))
+    return Rates(
+        token_budget,
+        1.0 / token_budget,
+        1.0 / params["block_size"],
+        prefill_step_us,
+        full_us,
+        decode_alone_us,
+        prefill_us_per_token,
+        decode_us_per_token,
+    )
+
+
+@inlined
+def note_load(load, log, i, status, prompt, output, rates, params, end_us, alone):
+    """Request `i`, which was offered: what it needs, and whether it is late."""
+    decodes = max(min(output, params["max_model_len"] - prompt) - 1, 0)
+    # Decode steps read prompt, prompt + 1, ... tokens of context
+    context_us = params["b3_us_per_context_token"] * decodes * (prompt + (decodes - 1) / 2.0)
+    if params["window_tokens"] > 0:
+        context_us += params["b6_us_per_window_token"] * _window_tokens(prompt, decodes, params["window_tokens"])
+    steps = _ceil_ratio(prompt, rates.token_budget, rates.per_budget)
+    prefill_us = steps * rates.prefill_step_us + prompt * params["b1_us_per_prefill_token"]
+    attention_us = params["b4_us_per_prefill_pair"] * (0.5 * prompt * prompt)
+    prefill_us += attention_us
+    if params["table_knots"] > 0 and steps > 0:
+        prefill_us += (steps - 1) * rates.full_us + table_us(params, prompt - (steps - 1) * rates.token_budget)
+    decode_us = decodes * rates.decode_alone_us + context_us
+    alone_us = prefill_us + decode_us + params["frontend_us"]
+    prompt_blocks = _ceil_ratio(prompt, params["block_size"], rates.per_block)
+    full_blocks = _ceil_ratio(prompt + decodes, params["block_size"], rates.per_block)
+    alone[load["offered"]] = alone_us
+    load["sum_us"] += alone_us
+    load["longest_us"] = max(load["longest_us"], alone_us)
+    load["blocks"] += full_blocks
+    load["block_us"] += prompt_blocks * prefill_us + (prompt_blocks + full_blocks) / 2.0 * decode_us
+    load["engine_us"] += (
+        prompt * rates.prefill_us_per_token + attention_us + decodes * rates.decode_us_per_token + context_us
+    )
+    arrival_us = log.arrival_us[i]
+    is_first = load["offered"] == 0
+    load["first_us"] = arrival_us if is_first else min(load["first_us"], arrival_us)
+    load["last_us"] = arrival_us if is_first else max(load["last_us"], arrival_us)
+    load["offered"] += 1
+    done_us = arrival_us + alone_us - params["frontend_us"]
+    load["earliest_us"] = done_us if is_first else min(load["earliest_us"], done_us)
+    gone = status in (_REJECTED, _TIMED_OUT)
+    if status == _FINISHED:
+        load["due"] += 1
+    elif done_us <= end_us or gone:
+        load["due"] += 1
+        load["late"] += 1
+        load["overdue"] += done_us + alone_us <= end_us
+        load["lost"] += gone
+    if status == _FINISHED and arrival_us >= params["warmup_us"] and alone_us > 0.0:
+        slowdown = (log.finish_us[i] - arrival_us + params["frontend_us"]) / alone_us
+        load["completed"] += 1
+        load["slowdowns"] += slowdown
+        load["squares"] += slowdown * slowdown
+
+
+@inlined
+def copy_load(load, log, totals, params, scratch, floats, ints):
+    """Write down what `note_load` noted of all requests: the columns about load, fairness and backlog.
 
     Returns
     -------
     Load
     """
     num_requests = log.status.shape[0]
-    block_size = params["block_size"]
-    token_budget = params["token_budget"]
-    per_block = 1.0 / block_size
-    per_budget = 1.0 / token_budget
-    max_model_len = params["max_model_len"]
-    frontend_us = params["frontend_us"]
-    b0_us = params["b0_us"]
-    prefill_step_us = b0_us + params["b5_us_per_prefill_step"]
-    b1_us = params["b1_us_per_prefill_token"]
-    b3_us = params["b3_us_per_context_token"]
-    prefill_us_per_token = prefill_step_us / token_budget + b1_us
-    decode_us_per_token = b0_us / params["max_num_seqs"] + params["b2_us_per_decode_token"]
-    decode_alone_us = b0_us + params["b2_us_per_decode_token"]
-    full_us = 0.0
-    has_table = params["table_knots"] > 0
-    if has_table:
-        full_us = table_us(params, token_budget)
-        most = params["max_num_seqs"]
-        prefill_us_per_token += full_us / token_budget
-        decode_us_per_token += table_us(params, graph_tokens(params, most)) / most
-        decode_alone_us += table_us(params, graph_tokens(params, 1))
-    end_us = totals["end_us"]
-    offered = completed = due = late = overdue = lost = 0
-    blocks = tokens = 0
-    block_us = engine_us = sum_us = longest_us = 0.0
-    slowdowns = squares = 0.0
-    earliest_us = np.inf
-    first_us = last_us = 0
-    for i in range(num_requests):
-        prompt = prompt_tokens[i]
-        tokens += np.int64(prompt) + output_tokens[i]  # interpreted, int32 would overflow
-        status = log.status[i]
-        if not is_offered(status):
-            continue
-        decodes = max(min(output_tokens[i], max_model_len - prompt) - 1, 0)
-        # Decode steps read prompt, prompt + 1, ... tokens of context
-        context_us = b3_us * decodes * (prompt + (decodes - 1) / 2.0)
-        if params["window_tokens"] > 0:
-            context_us += params["b6_us_per_window_token"] * _window_tokens(prompt, decodes, params["window_tokens"])
-        steps = _ceil_ratio(prompt, token_budget, per_budget)
-        prefill_us = steps * prefill_step_us + prompt * b1_us
-        attention_us = params["b4_us_per_prefill_pair"] * (0.5 * prompt * prompt)
-        prefill_us += attention_us
-        if has_table and steps > 0:
-            prefill_us += (steps - 1) * full_us + table_us(params, prompt - (steps - 1) * token_budget)
-        decode_us = decodes * decode_alone_us + context_us
-        alone_us = prefill_us + decode_us + frontend_us
-        prompt_blocks = _ceil_ratio(prompt, block_size, per_block)
-        full_blocks = _ceil_ratio(prompt + decodes, block_size, per_block)
-        scratch[offered] = alone_us
-        sum_us += alone_us
-        longest_us = max(longest_us, alone_us)
-        blocks += full_blocks
-        block_us += prompt_blocks * prefill_us + (prompt_blocks + full_blocks) / 2.0 * decode_us
-        engine_us += prompt * prefill_us_per_token + attention_us + decodes * decode_us_per_token + context_us
-        arrival_us = log.arrival_us[i]
-        first_us = arrival_us if offered == 0 else min(first_us, arrival_us)
-        last_us = arrival_us if offered == 0 else max(last_us, arrival_us)
-        offered += 1
-        done_us = arrival_us + alone_us - frontend_us
-        earliest_us = min(earliest_us, done_us)
-        gone = status in (_REJECTED, _TIMED_OUT)
-        if done_us <= end_us or gone or status == _FINISHED:
-            due += 1
-            late += status != _FINISHED
-            overdue += status != _FINISHED and done_us + alone_us <= end_us
-            lost += gone
-        if status == _FINISHED and arrival_us >= since_us and alone_us > 0.0:
-            slowdown = (log.finish_us[i] - arrival_us + frontend_us) / alone_us
-            completed += 1
-            slowdowns += slowdown
-            squares += slowdown * slowdown
+    completed = load["completed"]
+    slowdowns = load["slowdowns"]
+    squares = load["squares"]
     floats["slowdown_served_mean"] = slowdowns / completed if completed > 0 else _NAN
     floats["jain_slowdown"] = slowdowns * slowdowns / (completed * squares) if squares > 0.0 else _NAN
     usable = totals["usable_blocks"]
+    tokens = load["tokens"]
     ints["kv_safe_num_seqs"] = NULL
     if num_requests > 0 and tokens > 0:
-        per_request = int(np.ceil(tokens / num_requests / block_size))
+        per_request = int(np.ceil(tokens / num_requests / params["block_size"]))
         ints["kv_safe_num_seqs"] = max(1, usable // params["replicas"] // per_request)
+    offered = load["offered"]
+    sum_us = load["sum_us"]
     floats["unloaded_e2e_mean_ms"] = sum_us / offered / 1000.0 if offered > 0 else _NAN
     floats["kv_capacity_req_per_s"] = _NAN
-    if blocks > 0 and sum_us > 0.0:
-        floats["kv_capacity_req_per_s"] = usable / (blocks / offered) / (sum_us / offered) * 1e6
-    _offered_load(params, offered, last_us - first_us, block_us, engine_us, usable, floats)
-    median_us, _ = quantile(scratch, 0, offered, offered, 0.5)
+    if load["blocks"] > 0 and sum_us > 0.0:
+        floats["kv_capacity_req_per_s"] = usable / (load["blocks"] / offered) / (sum_us / offered) * 1e6
+    first_us = load["first_us"]
+    span_us = load["last_us"] - first_us
+    _offered_load(params, offered, span_us, load["block_us"], load["engine_us"], usable, floats)
     ints["overloaded"] = NULL
     floats["backlog_slope_req_per_s"] = _NAN
-    if params["closed_loop"] == 0 and offered > 1 and last_us - first_us >= 2.0 * median_us:
-        _backlog(log, params, first_us, last_us, scratch, floats, ints)
-    return OfferedLoad(offered, first_us, last_us - first_us, longest_us, earliest_us, due, late, overdue, lost)
+    if params["closed_loop"] == 0 and offered > 1 and reaches_median(scratch.alone_us, offered, span_us):
+        _backlog(log, params, first_us, load["last_us"], scratch, floats, ints)
+    return OfferedLoad(
+        offered,
+        first_us,
+        span_us,
+        load["longest_us"],
+        load["earliest_us"] if offered > 0 else np.inf,
+        load["due"],
+        load["late"],
+        load["overdue"],
+        load["lost"],
+        load["longest_wait_us"],
+    )
 
 
 @helper
@@ -200,26 +269,27 @@ def _backlog(log, params, first_us, last_us, scratch, floats, ints):
     than chance makes, or a few requests more in flight at the end than in the middle would pass for overload.
     """
     num_requests = log.status.shape[0]
+    times_us = scratch.times_us
     count = 0
     in_flight = 0
     ordered = True
     for i in range(num_requests):
         if is_offered(log.status[i]) and 2 * (log.arrival_us[i] - first_us) >= last_us - first_us:
-            scratch[count] = log.arrival_us[i]
-            ordered = ordered and (count == 0 or scratch[count] >= scratch[count - 1])
+            times_us[count] = log.arrival_us[i]
+            ordered = ordered and (count == 0 or times_us[count] >= times_us[count - 1])
             count += 1
     if not ordered:
-        sort_pairs(scratch, scratch[num_requests:], count)
+        sort_pairs(times_us, scratch.requests, count)
     mean_us = 0.0
     for k in range(count):
-        mean_us += (scratch[k] - scratch[0]) / count
-    mean_us += scratch[0]
-    suffix = scratch[num_requests:]
+        mean_us += (times_us[k] - times_us[0]) / count
+    mean_us += times_us[0]
+    suffix = scratch.suffix
     square = 0.0
     total = 0.0
     suffix[count] = 0.0
     for k in range(count - 1, -1, -1):
-        deviation = scratch[k] - mean_us
+        deviation = times_us[k] - mean_us
         square += deviation * deviation
         total += deviation
         suffix[k] = total
@@ -228,7 +298,7 @@ def _backlog(log, params, first_us, last_us, scratch, floats, ints):
     cross = 0.0
     tie = 0
     for k in range(count):
-        if scratch[k] != scratch[tie]:
+        if times_us[k] != times_us[tie]:
             tie = k
         cross += suffix[tie]
     for i in range(num_requests):
@@ -239,11 +309,11 @@ def _backlog(log, params, first_us, last_us, scratch, floats, ints):
         elif status == _REJECTED:
             gone_us = log.arrival_us[i]
         in_flight += is_offered(status) and (gone_us == NEVER or gone_us > last_us)
-        if gone_us > scratch[0] and gone_us <= last_us:
-            cross -= suffix[_first_at_or_after(scratch, count, gone_us)]
+        if gone_us > times_us[0] and gone_us <= last_us:
+            cross -= suffix[_first_at_or_after(times_us, count, gone_us)]
     slope = cross / square
     floats["backlog_slope_req_per_s"] = slope * 1e6
-    rate = (count - 1) / (scratch[count - 1] - scratch[0])
+    rate = (count - 1) / (times_us[count - 1] - times_us[0])
     grown = slope * 0.5 * (last_us - first_us)
     by_chance = floats["offered_load"] <= 1.0 and grown * grown <= CHANCE * CHANCE * in_flight
     ints["overloaded"] = slope > params["overload_threshold"] * rate and not by_chance

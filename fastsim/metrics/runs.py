@@ -23,6 +23,7 @@ def summarise_runs(logs, lengths, totals, itl_histograms, params, scratch, float
     """Fill one row a run: `summarise` for each. `logs` holds num_requests entries a run, run by run."""
     n = lengths.prompt_tokens.shape[0]
     tokens = borrow(lengths)
+    scratch = borrow(scratch)
     for k in range(totals.shape[0]):
         at = k * n
         log = borrow(log_of_run(logs, at, n))

@@ -1,16 +1,20 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Order statistics without sorting: selection in place, and quantiles by linear interpolation.
+"""Order statistics without sorting, and quantiles by linear interpolation.
 
-The ladder of quantiles of one metric costs about five passes over its values; a full sort of 300 costs three times
-that. Whoever calls these does so in a loop, from one place: each place costs a second of compile time.
+`spread` puts values into buckets of equal width, in order: a pass that counts and one that copies. A rank is then
+looked for in its bucket alone, by selection in place. The quantiles of a latency cost two passes over its values and a
+few compares each; where all values fall into one bucket they cost what selection costs.
 """
 
 import numpy as np
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import itl_bin, itl_bin_value
 
 _NAN = np.nan
+FEW = 12
+"""So many values are sorted, more are partitioned."""
+_SKIPPED = 16
 
 
 @helper
@@ -34,6 +38,17 @@ def _median_of_three(values, first, last, seed):
     return b if values[c] >= values[b] else c
 
 
+@inlined
+def _sort_few(values, first, last):
+    for k in range(first + 1, last + 1):
+        value = values[k]
+        place = k
+        while place > first and values[place - 1] > value:
+            values[place] = values[place - 1]
+            place -= 1
+        values[place] = value
+
+
 @helper
 def select(values, first, last, rank):
     """Rearrange values[first .. last] so that values[rank] is where a sort would put it.
@@ -42,18 +57,16 @@ def select(values, first, last, rank):
     swap always happens, and the boundary moves by the comparison's result.
     """
     seed = 12345
-    while last > first:
+    while last - first >= FEW:
         seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
         _swap(values, _median_of_three(values, first, last, seed), last)
         pivot = values[last]
-        part = values[first:last]  # indices from zero: no checks for negative ones, 30 % faster
-        less = 0
-        for k in range(part.shape[0]):
-            value = part[k]
-            part[k] = part[less]
-            part[less] = value
-            less += value < pivot
-        boundary = first + less
+        boundary = first
+        for k in range(first, last):
+            value = values[k]
+            values[k] = values[boundary]
+            values[boundary] = value
+            boundary += value < pivot
         _swap(values, boundary, last)
         if boundary == first:
             # The pivot is the least: put its equals beside it, lest many equal values take one pass each
@@ -71,38 +84,101 @@ def select(values, first, last, rank):
             return
         else:
             first = boundary + 1
+    _sort_few(values, first, last)
+
+
+@inlined
+def _bucket(value, least, per_bucket):
+    return int((value - least) * per_bucket)
 
 
 @helper
-def quantile(values, start, served, total, q):
-    """Quantile `q` of `total` values of which values[:served] are finite and the others +infinity.
+def spread(values, first, count, least, greatest, scratch):
+    """Copy values[first : first + count] to `scratch.ordered`, by bucket. Returns buckets per unit of a value.
+
+    All lie between `least` and `greatest`, which are finite.
+    """
+    ordered = scratch.ordered
+    starts = scratch.starts
+    buckets = min(count, starts.shape[0] - 1)
+    per_bucket = (buckets - 1) / (greatest - least) if greatest > least else 0.0
+    for bucket in range(buckets + 1):
+        starts[bucket] = 0
+    for k in range(first, first + count):
+        starts[_bucket(values[k], least, per_bucket)] += 1
+    place = 0
+    for bucket in range(buckets):
+        place += starts[bucket]
+        starts[bucket] = place
+    starts[buckets] = place
+    # From the end of each bucket to its start
+    for k in range(first, first + count):
+        value = values[k]
+        bucket = _bucket(value, least, per_bucket)
+        place = starts[bucket] - 1
+        starts[bucket] = place
+        ordered[place] = value
+    return per_bucket
+
+
+@inlined
+def _ranked(scratch, least, per_bucket, rank):
+    """The value of a rank, 0 the least, after `spread`."""
+    bucket = _bucket(scratch.ordered[rank], least, per_bucket)
+    first = scratch.starts[bucket]
+    last = scratch.starts[bucket + 1] - 1
+    if first < last:
+        select(scratch.ordered, first, last, rank)
+    return scratch.ordered[rank]
+
+
+@helper
+def quantile(scratch, least, per_bucket, served, total, q):
+    """Quantile `q` of `total` values, of which `served` have been `spread` and the others are infinite.
 
     Linear interpolation at position (total - 1) * q, rounded as numpy.quantile rounds. NaN where the position touches
-    an infinite value. `start`: everything before it is known to be no greater than what follows; calls with growing
-    `q` hand on the second result.
-
-    Returns
-    -------
-    value, start
+    an infinite value.
     """
     position = (total - 1) * q
     low = int(position)
     fraction = position - low
     if total == 0 or low >= served:
-        return _NAN, start
-    select(values, start, served - 1, low)
-    below = values[low]
+        return _NAN
+    below = _ranked(scratch, least, per_bucket, low)
     if fraction == 0.0:
-        return below, low
+        return below
     if low + 1 >= served:
-        return _NAN, low
-    above = values[low + 1]
-    for k in range(low + 2, served):
-        above = min(above, values[k])
+        return _NAN
+    return interpolated(below, _ranked(scratch, least, per_bucket, low + 1), fraction)
+
+
+@inlined
+def interpolated(below, above, fraction):
+    """Between two values, rounded as numpy.quantile rounds."""
     step = above - below
     if fraction >= 0.5:
-        return above - step * (1.0 - fraction), low
-    return below + step * fraction, low
+        return above - step * (1.0 - fraction)
+    return below + step * fraction
+
+
+@helper
+def reaches_median(values, count, twice):
+    """Whether the median of values[:count], doubled, is at most `twice`: they are counted, and only a tie is looked at.
+
+    The values may be rearranged.
+    """
+    low = (count - 1) >> 1
+    high = count >> 1
+    within = 0
+    for k in range(count):
+        within += 2.0 * values[k] <= twice
+    if within != high or low == high:
+        return within > high
+    select(values, 0, count - 1, low)
+    above = values[high]
+    for k in range(high + 1, count):
+        above = min(above, values[k])
+    return 2.0 * interpolated(values[low], above, 0.5) <= twice
 
 
 @helper
@@ -123,6 +199,14 @@ def gap_quantile(histogram, start_bin, before, count, longest_us, q):
     fraction = position - low
     index = start_bin
     last = itl_bin(longest_us)
+    while index + _SKIPPED <= last:
+        skipped = before
+        for k in range(_SKIPPED):
+            skipped += histogram[index + k]
+        if skipped > low:
+            break
+        before = skipped
+        index += _SKIPPED
     while index < last and before + histogram[index] <= low:
         before += histogram[index]
         index += 1

@@ -7,7 +7,7 @@ never makes a row `ok`. The words are explained in this folder's README.
 
 import numpy as np
 
-from fastsim._jit import helper
+from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status, Stop, mostly_recomputed, recomputation_us
 from fastsim.engines.step_table import table_us
 from fastsim.metrics.columns import LATE_SHARE, NOT_JUDGED, NULL, QUANTILES, VERDICTS
@@ -47,7 +47,7 @@ _TTFT, _TPOT, _E2E = range(3)
 
 @helper
 def judge(log, prompt_tokens, output_tokens, totals, params, load, scratch, floats, ints):
-    """Fill the verdict columns and the label; `load` is what `summarise_load` returns, the rest as `summarise`."""
+    """Fill the verdict columns and the label; `load` is what `copy_load` returns, the rest as `summarise`."""
     _starved(log, totals, params, load, scratch, floats, ints)
     _thrash(totals, params, floats, ints)
     _livelock(totals, floats, ints)
@@ -183,7 +183,9 @@ def _starved(log, totals, params, load, scratch, floats, ints):
     gap_us, at_us = _starved_gap(totals, params, load, ints)
     floats["starved_gap_s"] = gap_us / 1e6 if gap_us > 0 else _NAN
     floats["starved_at_s"] = at_us / 1e6 if gap_us > 0 else _NAN
-    overtaken, wait_us = _overtaken(log, totals, params, window_us, scratch)
+    overtaken = wait_us = 0
+    if load.longest_wait_us >= window_us:
+        overtaken, wait_us = _overtaken(log, totals, params, window_us, scratch)
     ints["overtaken"] = overtaken
     floats["overtaken_wait_s"] = wait_us / 1e6 if overtaken > 0 else _NAN
     ints["starved"] = (gap_us > 0 and gap_us >= window_us) or overtaken > 0
@@ -211,7 +213,17 @@ def _starved_gap(totals, params, load, ints):
     return gap_us, at_us
 
 
-@helper
+@inlined
+def longest_wait_us(log, i, end_us):
+    """The longest time in which request `i` got no token: of the three that `_wait` knows."""
+    longest_us = 0
+    for which in range(3):
+        start, end = _wait(log, which, i, end_us)
+        longest_us = max(longest_us, end - start)
+    return longest_us
+
+
+@inlined
 def _wait(log, which, i, end_us):
     """A time in which request `i` got no token: for its first, since its latest, or its longest stay in the queue."""
     status = log.status[i]
@@ -239,38 +251,32 @@ def _overtaken(log, totals, params, window_us, scratch):
     requests, wait_us
         The second is the longest of those times.
     """
-    num_requests = log.status.shape[0]
     end_us = totals["end_us"]
     count = 0
-    longest_us = 0
     ordered = True
-    index = scratch[num_requests:]
-    for i in range(num_requests):
+    times_us = scratch.times_us
+    index = scratch.requests
+    for i in range(log.status.shape[0]):
         status = log.status[i]
         if not is_offered(status) or status == _REJECTED:
             continue
-        scratch[count] = log.arrival_us[i]
+        times_us[count] = log.arrival_us[i]
         index[count] = i
-        ordered = ordered and (count == 0 or scratch[count] >= scratch[count - 1])
+        ordered = ordered and (count == 0 or times_us[count] >= times_us[count - 1])
         count += 1
-        for which in range(3):
-            start, end = _wait(log, which, i, end_us)
-            longest_us = max(longest_us, end - start)
-    if longest_us < window_us:
-        return 0, 0
     if not ordered:
-        sort_pairs(scratch, index, count)
+        sort_pairs(times_us, index, count)
     found = 0
     longest_us = 0
     soonest_us = end_us + 1
     for place in range(count - 1, -1, -1):
-        i = int(index[place])
+        i = index[place]
         passed = False
         for which in range(3):
             start, end = _wait(log, which, i, end_us)
             if end - start < window_us or soonest_us > end:
                 continue
-            if _came_and_went(log, params, scratch, index, place + 1, count, start, end):
+            if _came_and_went(log, params, times_us, index, place + 1, count, start, end):
                 passed = True
                 longest_us = max(longest_us, end - start)
         found += passed
@@ -285,7 +291,7 @@ def _came_and_went(log, params, arrivals_us, index, place, count, start_us, end_
     done = 0
     while place < count and arrivals_us[place] < end_us:
         if arrivals_us[place] >= start_us:
-            i = int(index[place])
+            i = index[place]
             done += log.status[i] == _FINISHED and log.finish_us[i] <= end_us
             if done >= params["starvation_overtakes"]:
                 return True

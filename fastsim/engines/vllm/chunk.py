@@ -18,6 +18,7 @@ def run_chunk(configs, params, memory, wl, rec, scratch, floats, ints):
     log = borrow(memory.log)
     gaps = borrow(memory.gaps)
     rec = borrow(rec)
+    scratch = borrow(scratch)
     st = borrow(memory.scalars[0])
     totals = memory.totals[0]
     for c in range(configs.shape[0]):

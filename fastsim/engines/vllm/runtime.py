@@ -44,7 +44,7 @@ from fastsim.errors import InputError
 from fastsim.metrics import new_rows
 from fastsim.metrics.columns import PARAMS_DTYPE
 from fastsim.metrics.params import ClassBounds
-from fastsim.metrics.summary import scratch_size
+from fastsim.metrics.scratch import new_scratch
 from fastsim.workload import Workload
 
 RECORD_CAPACITY = 4096
@@ -273,7 +273,7 @@ def _call(
 ) -> int:
     """One call of the kernel, which fills `rows` from number `first` on; returns how many it did."""
     floats, ints = rows[0][first:], rows[1][first:]
-    scratch = np.empty(scratch_size(len(arrays.prompt_tokens)))
+    scratch = new_scratch(len(arrays.prompt_tokens))
     return int(run_chunk(engine, params, memory, arrays, recorder, scratch, floats, ints))
 
 

@@ -23,7 +23,8 @@ from fastsim.engines.vllm.memory import workload_arrays
 from fastsim.engines.vllm.state import WorkloadArrays
 from fastsim.metrics import new_rows
 from fastsim.metrics.columns import PARAMS_DTYPE
-from fastsim.metrics.summary import scratch_size, summarise
+from fastsim.metrics.scratch import new_scratch
+from fastsim.metrics.summary import summarise
 from fastsim.workload import Workload
 
 
@@ -39,6 +40,7 @@ def run_groups(configs, params, groups, memory, wl, rec, scratch, floats, ints, 
     log = borrow(memory.log)
     gaps = borrow(memory.gaps)
     rec = borrow(rec)
+    scratch = borrow(scratch)
     st = borrow(memory.scalars[0])
     totals = memory.totals[0]
     for c in range(configs.shape[0]):
@@ -61,7 +63,7 @@ def run_part(
     rows: tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void]],
 ) -> int:
     """One call of the kernel, which fills `rows`: floats, integers, totals. Returns how many configurations it did."""
-    scratch = np.empty(scratch_size(len(workload.prompt_tokens)))
+    scratch = new_scratch(len(workload.prompt_tokens))
     return int(run_groups(records.engine, params, records.groups, memory, workload, record, scratch, *rows))
 
 
