@@ -323,12 +323,18 @@ def _clear(typing_context: Any, fields: Any) -> Any:
 
 
 def _counters(typing_context: Any, dtype: Any) -> Any:
-    """A record of zeros in the stack frame of the kernel."""
+    """A record of zeros, numbers all of them, in the stack frame of the kernel."""
     record = dtype.dtype
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = cgutils.alloca_once(builder, context.get_data_type(record))
-        cgutils.memset(builder, place, context.get_constant(types.intp, record.size), 0)
+        # `alloca_once` would store zeros to it as a whole, which falls apart into bytes instead of fields
+        with builder.goto_entry_block():
+            place = builder.alloca(context.get_data_type(record))
+        for name in record.fields:
+            field = record.typeof(name)
+            zero = context.get_constant(field, 0)
+            member = cgutils.get_record_member(builder, place, record.offset(name), context.get_data_type(field))
+            builder.store(context.data_model_manager[field].as_data(builder, zero), member)
         return place
 
     return Fields(record, is_constant=False)(dtype), codegen

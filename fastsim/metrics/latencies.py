@@ -12,7 +12,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status
 from fastsim.metrics.columns import NUM_LATENCIES, QUANTILES
 from fastsim.metrics.counts import ratio
-from fastsim.metrics.selection import gap_quantile, quantile, spread
+from fastsim.metrics.selection import gap_quantile, quantile
 
 _NAN = np.nan
 _FINISHED = int(Status.FINISHED)
@@ -30,8 +30,6 @@ LATENCY_DTYPE = np.dtype(
         ("served", np.int64),
         ("censored", np.int64),
         ("sum_us", np.float64),
-        ("least_us", np.float64),
-        ("greatest_us", np.float64),
     ]
 )
 """One latency: who got there, who did not."""
@@ -52,8 +50,6 @@ GOODPUT_DTYPE = np.dtype(
 def _serve(latency, values, first, value_us):
     served = latency["served"]
     values[first + served] = value_us
-    latency["least_us"] = value_us if served == 0 else min(latency["least_us"], value_us)
-    latency["greatest_us"] = max(latency["greatest_us"], value_us)
     latency["sum_us"] += value_us
     latency["served"] = served + 1
 
@@ -103,8 +99,6 @@ def copy_latency(latency, which, num_requests, scratch, floats):
         latency["served"],
         latency["censored"],
         latency["sum_us"],
-        latency["least_us"],
-        latency["greatest_us"],
         which * num_requests,
         scratch,
         floats["latencies"][which],
@@ -112,19 +106,29 @@ def copy_latency(latency, which, num_requests, scratch, floats):
 
 
 @helper
-def _copy(served, censored, sum_us, least_us, greatest_us, first, scratch, out):
+def _copy(served, censored, sum_us, first, scratch, out):
     """Mean and quantiles of one latency: of the served, and with the censored as infinite ones behind them."""
     out[_SERVED_MEAN] = ratio(sum_us, served) / 1000.0
     out[_CENSORED_SHARE] = ratio(censored, served + censored)
-    per_bucket = spread(scratch.latencies, first, served, least_us, greatest_us, scratch)
-    for k in range(2 * _NUM_QUANTILES if censored > 0 else _NUM_QUANTILES):
-        if k < _NUM_QUANTILES:
-            value = quantile(scratch, least_us, per_bucket, served, served, QUANTILES[k])
-            out[_SERVED + k] = value / 1000.0
-            out[k] = value / 1000.0
-        else:
-            at = k - _NUM_QUANTILES
-            out[at] = quantile(scratch, least_us, per_bucket, served, served + censored, QUANTILES[at]) / 1000.0
+    values = scratch.latencies
+    if censored == 0:
+        start = 0
+        for k in range(_NUM_QUANTILES):
+            value, start = quantile(values, first, start, served, served, QUANTILES[k])
+            out[k] = out[_SERVED + k] = value / 1000.0
+        return
+    # Both ladders by growing positions, so that each selection starts where the one before it ended
+    total = served + censored
+    start = below = among = 0
+    while below + among < 2 * _NUM_QUANTILES:
+        of_served = among == _NUM_QUANTILES
+        if below < _NUM_QUANTILES and among < _NUM_QUANTILES:
+            of_served = (served - 1) * QUANTILES[below] <= (total - 1) * QUANTILES[among]
+        k = below if of_served else among
+        value, start = quantile(values, first, start, served, served if of_served else total, QUANTILES[k])
+        out[_SERVED + k if of_served else k] = value / 1000.0
+        below += of_served
+        among += not of_served
 
 
 class Counted(NamedTuple):

@@ -8,8 +8,6 @@ import numpy.typing as npt
 from fastsim.engines.outputs import Status
 from fastsim.metrics.columns import NUM_LATENCIES
 
-MOST_BUCKETS = 1024
-
 
 class Scratch(NamedTuple):
     """Arrays of one thread, for runs of up to n requests.
@@ -18,8 +16,6 @@ class Scratch(NamedTuple):
     array      dtype    shape               meaning
     =========  =======  ==================  ==========================================================================
     latencies  float64  (NUM_LATENCIES*n,)  us, of those who got there: a block of n a latency
-    ordered    float64  (n,)                one latency's, by bucket (see `selection`)
-    starts     int64    (buckets + 1,)      where each bucket starts in it
     statuses   int64    (len(Status),)      requests by status
     alone_us   float64  (n,)                unloaded E2E of the offered
     times_us   float64  (n + 1,)            some requests' arrivals, in order
@@ -29,8 +25,6 @@ class Scratch(NamedTuple):
     """
 
     latencies: npt.NDArray[np.float64]
-    ordered: npt.NDArray[np.float64]
-    starts: npt.NDArray[np.int64]
     statuses: npt.NDArray[np.int64]
     alone_us: npt.NDArray[np.float64]
     times_us: npt.NDArray[np.float64]
@@ -42,8 +36,6 @@ def new_scratch(num_requests: int) -> Scratch:
     """Scratch for runs of so many requests."""
     return Scratch(
         latencies=np.zeros(NUM_LATENCIES * num_requests),
-        ordered=np.zeros(num_requests),
-        starts=np.zeros(MOST_BUCKETS + 1, np.int64),
         statuses=np.zeros(len(Status), np.int64),
         alone_us=np.zeros(num_requests),
         times_us=np.zeros(num_requests + 1),
