@@ -90,7 +90,7 @@ LOAD_DTYPE = np.dtype(
         )
     ]
 )
-"""What `note_load` sums up; `Load` says more of those that it has."""
+"""What `note_load` sums up; `OfferedLoad` says more of those that it has."""
 
 
 class Rates(NamedTuple):
@@ -188,7 +188,7 @@ def copy_load(load, log, totals, params, scratch, floats, ints):
 
     Returns
     -------
-    Load
+    OfferedLoad
     """
     num_requests = log.status.shape[0]
     completed = load["completed"]

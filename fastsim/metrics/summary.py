@@ -54,7 +54,7 @@ def summarise(log, prompt_tokens, output_tokens, totals, itl_histogram, params, 
 
 @inlined
 def _summarise_requests(log, prompt_tokens, output_tokens, totals, params, scratch, floats, ints):
-    """The pass, and what follows from it. Returns the Load."""
+    """The pass, and what follows from it. Returns the OfferedLoad."""
     counts = counters(COUNTS_DTYPE)
     load = counters(LOAD_DTYPE)
     goodput = counters(GOODPUT_DTYPE)
