@@ -252,9 +252,13 @@ class _FieldsSetItem(AbstractTemplate):  # type: ignore[misc]
 
 
 def _type_in_record(fields: Fields, name: str) -> Any:
-    """A number, or, of an array in a record, a Column."""
+    """A number, or, of an array in a record, a BorrowedColumn."""
     field_type = fields.record.typeof(name)
-    return Column(field_type.dtype, f"{fields.tag}.{name}") if isinstance(field_type, types.NestedArray) else field_type
+    return (
+        BorrowedColumn(field_type.dtype, f"{fields.tag}.{name}")
+        if isinstance(field_type, types.NestedArray)
+        else field_type
+    )
 
 
 def _place_of_field(context: Any, builder: Any, fields: Fields, pointer: Any, name: str) -> Any:
