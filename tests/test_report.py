@@ -9,9 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+import fastsim
 from fastsim.analysis.cost import COST
+from fastsim.analysis.report.choice import neighbours, paste
 from fastsim.analysis.report.effects import effect_metrics, effects
-from fastsim.analysis.report.figures import answered, outcome_text, value_text
+from fastsim.analysis.report.figures import answered, in_a_cell, outcome_text, value_text
+from fastsim.analysis.report.load_curves import curve, load_curves
 from fastsim.analysis.report.page import page, provenance
 from fastsim.analysis.report.phase import MOST_NUMBERS, importance, phase_map, place
 from fastsim.analysis.report.picture import picture
@@ -259,12 +262,13 @@ def test_the_front_is_of_those_that_no_other_beats(full):
     sweep = read_sweep(full, question_of(full))
     for trade in trade_offs(sweep):
         points = trade.points.to_dicts()
+        sign = -1 if sweep.more_is_better(trade.y) else 1
         for one in points:
             beaten = one["y"] is None or any(
                 other["y"] is not None
                 and other["load"] == one["load"]
                 and other["x"] >= one["x"]
-                and other["y"] <= one["y"]
+                and sign * other["y"] <= sign * one["y"]
                 and (other["x"], other["y"]) != (one["x"], one["y"])
                 for other in points
             )
@@ -385,3 +389,71 @@ def test_made_up_rows_are_what_the_tests_think(full):
     rows = read_sweep(full, Question()).rows.collect()
     assert rows["status"].to_list().count("error") == 2
     assert np.flatnonzero(rows["ttft_p99_ms"].is_null().to_numpy())[:4].tolist() == [3, 4, 7, 9]
+
+
+# --- for somebody who decides ----------------------------------------------------------------------------------
+
+
+def test_what_misses_the_limits_of_the_question_is_never_green(full):
+    sweep = read_sweep(full, question_of(full))
+    within = (pl.col("ttft_p99_ms") <= 2000).fill_null(value=False)
+    rows = fastsim.scan(full).with_columns(meets=within).collect()
+    good = rows.filter(pl.col("verdict").cast(pl.String).is_in(("ok", "drained")), "meets")
+    assert sum(sweep.outcomes.get(name, 0) for name in ("ok", "drained")) == good.height < rows.height
+    without = read_sweep(full, Question())
+    assert sum(without.outcomes.get(name, 0) for name in ("ok", "drained")) > good.height
+
+
+NEXT_TO = {
+    "sweep": {"axes": {"workload.arrival.rate_per_s": [1, 2, 4], "engine.max_num_seqs": [8, 16, 32]}},
+    "answer": {
+        "where": ["output_throughput_tok_per_s > 100.5"],
+        "best": ["most output_throughput_tok_per_s"],
+        "for_each": ["workload.arrival.rate_per_s"],
+    },
+}
+
+
+def test_the_choice_as_flags_and_what_its_neighbours_give(tmp_path):
+    folder = make_folder(tmp_path / "rows", NEXT_TO)
+    sweep = read_sweep(folder, question_of(folder))
+    table = fastsim.scan(folder).collect()
+    met = (
+        table.filter(pl.col("output_throughput_tok_per_s") > 100.5)
+        .group_by("engine.max_num_seqs")
+        .agg(pl.len(), pl.col("output_throughput_tok_per_s").mean())
+    )
+    best = met.sort("len", "output_throughput_tok_per_s", descending=True)["engine.max_num_seqs"][0]
+    assert sweep.question.chosen == {"engine.max_num_seqs": best}
+    assert f"vllm serve MODEL --max-num-seqs {best}</pre>" in paste(sweep)
+    (choice, own), *others = neighbours(sweep)
+    assert choice == "the choice"
+    values = [8, 16, 32]
+    place = values.index(best)
+    beside = [values[k] for k in (place - 1, place + 1) if 0 <= k < 3]
+    assert [words for words, _ in others] == [f"max_num_seqs {value} instead of {best}" for value in beside]
+    for seqs, row in ((best, own), *zip(beside, [row for _, row in others], strict=True)):
+        want = met.filter(pl.col("engine.max_num_seqs") == seqs).row(0, named=True)
+        assert row["groups"] == want["len"]
+        assert row["output_throughput_tok_per_s"] == pytest.approx(want["output_throughput_tok_per_s"])
+    text = page_of(folder)
+    assert text.index("To paste:") < text.index("data-chart")
+
+
+def test_curves_over_the_load_have_a_line_a_value_and_the_chosen_one_among_them(full):
+    sweep = read_sweep(full, question_of(full))
+    found = load_curves(sweep)
+    assert (found.load.name, len(found.lines) <= 5) == ("workload.arrival.rate_per_s", True)
+    spec = curve(sweep, found, "goodput_req_per_s")
+    drawn = spec["datasets"]["load goodput_req_per_s"]
+    assert {record["line"] for record in drawn} == set(found.lines)
+    assert sorted({record["x"] for record in drawn}) == [1, 2, 4]
+    assert len(drawn) == 3 * len(found.lines)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.25, "0.25"), (0.00057241, "5.7e-4"), (0.0123456, "0.0123"), (123456.0, "123k"), (2.5e7, "25M")],
+)
+def test_numbers_in_cells_are_short(value, text):
+    assert in_a_cell(value) == text

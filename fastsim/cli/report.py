@@ -113,6 +113,7 @@ def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
     from fastsim.analysis.report.question import Question
     from fastsim.cli.outcome import answer_rows, extent, sentence
     from fastsim.config import load_spec
+    from fastsim.engines.declaration import DEFAULT_ENGINE
     from fastsim.metrics import by_name
     from fastsim.sweeps.store.scan import scan
 
@@ -120,13 +121,15 @@ def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
     names = rows.collect_schema().names()
     axes = [name for name in names if "." in name]
     path = folder / "spec.toml"
-    asked = load_spec(path).answer if path.is_file() else None
-    if asked is None:
+    spec = load_spec(path) if path.is_file() else None
+    asked = None if spec is None else spec.answer
+    if spec is None or asked is None:
         return Question()
     answer = answer_from(asked, str(path), axes, [name for name in names if name in by_name()])
     summary = answer.summary(rows)
     title, table = answer_rows(answer, summary)
     said = sentence(answer, summary) if answer.settings else extent(answer, table)
+    ranking = answer.overall(summary)
     condition = None
     if answer.where:
         import polars as pl
@@ -143,4 +146,8 @@ def question_of(folder: Path, rows: "pl.LazyFrame | None" = None) -> "Question":
         for_each=answer.for_each,
         columns=tuple(answer.columns),
         limits=tuple((c.column, float(c.value)) for c in answer.where if isinstance(c.value, int | float)),
+        chosen={name: ranking[name][0] for name in answer.settings} if ranking.height else None,
+        ranking=ranking,
+        groups=summary.select(answer.for_each).n_unique() if answer.for_each else 1,
+        engine=spec.settings.get("engine.name", DEFAULT_ENGINE),
     )

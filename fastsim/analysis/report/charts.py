@@ -13,6 +13,8 @@ from fastsim.analysis.report.theme import CLASSES, SHAPES, colour
 from fastsim.analysis.report.tradeoff import TradeOff
 
 Chart = dict[str, Any]
+TEXTS = "texts"
+"""How the name of a layer begins that a narrow page leaves out: the figures are in the table below it."""
 
 
 def data(records: Sequence[dict[str, Any]]) -> alt.InlineData:
@@ -88,11 +90,15 @@ def verdict_map(phase: PhaseGrid) -> Chart:
     styles = outcomes([record["outcome"] for record in records])
     shade = alt.FillOpacity("part:Q", scale=alt.Scale(domain=[0, 1], range=[0.02, 0.28]), legend=None)
     cells = base.mark_rect(stroke=colour("line")).encode(fill=styles["fill"], fillOpacity=shade)
-    few = _columns(phase) <= 12 and any(record["share"] for record in records)
-    marks = base.mark_point(aria=False, size=90, strokeWidth=0, opacity=1, yOffset=-7 if few else 0).encode(**styles)
+    few = _columns(phase) <= 10 and any(record["share"] for record in records)
+    marks = base.mark_point(aria=False, size=80, strokeWidth=0, opacity=1, xOffset=-12 if few else 0).encode(**styles)
     layers = [cells, marks]
-    if few:
-        layers.append(base.mark_text(aria=False, dy=10, fontSize=11).encode(text="share:N"))
+    if few:  # beside the mark: cells are wider than high
+        layers.append(
+            base.mark_text(aria=False, dx=-4, align="left", fontSize=10)
+            .encode(text="share:N")
+            .properties(name=f"{TEXTS}_verdicts")
+        )
     found = [record["outcome"] for record in records]
     words = ", ".join(f"{name} in {found.count(name)} cells" for name in OUTCOMES if name in found)
     return finished(
@@ -122,7 +128,11 @@ def metric_map(sweep: SweepReport, phase: PhaseGrid, metric: str) -> Chart:
     layers = [cells]
     if _columns(phase) <= 12:
         ink = alt.Color("class:N", scale=alt.Scale(domain=domain, range=inks), legend=None)
-        layers.append(base.mark_text(aria=False, fontSize=11).encode(text="text:N", color=ink))
+        layers.append(
+            base.mark_text(aria=False, fontSize=10)
+            .encode(text="text:N", color=ink)
+            .properties(name=f"{TEXTS}_{metric}")
+        )
     known = [record["value"] for record in records if record["value"] is not None]
     extent = f"from {min(known):.4g} to {max(known):.4g}" if known else "no value anywhere"
     return finished(

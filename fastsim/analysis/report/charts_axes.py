@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
+import polars as pl
 
 from fastsim.analysis.report.charts import Chart, data, finished, outcomes
 from fastsim.analysis.report.effects import AxisEffect
@@ -26,7 +27,8 @@ def effect(sweep: SweepReport, one: AxisEffect, metrics: Sequence[str], *, choos
     """The relative change of every level against the baseline with its interval; the reader chooses the metric."""
     if one.table is None:
         return None
-    table = one.table.filter(one.table["metric"].is_in(list(metrics) if choose else list(metrics)[:1]))
+    metrics = told_first(one, metrics)
+    table = one.table.filter(one.table["metric"].is_in(metrics if choose else metrics[:1]))
     records = [
         {
             "level": row["level"],
@@ -45,7 +47,7 @@ def effect(sweep: SweepReport, one: AxisEffect, metrics: Sequence[str], *, choos
         y=alt.Y("level:N", sort=levels, axis=alt.Axis(title=None, grid=True))
     )
     if choose:
-        select = alt.binding_select(options=list(metrics), labels=[sweep.label(m) for m in metrics], name="Metric: ")
+        select = alt.binding_select(options=metrics, labels=[sweep.label(m) for m in metrics], name="Metric: ")
         base = base.add_params(alt.param(name="metric", value=metrics[0], bind=select))
         base = base.transform_filter("datum.metric == metric")
     shown = [name for name in _EFFECTS if any(record["verdict"] == name for record in records)]
@@ -72,6 +74,12 @@ def effect(sweep: SweepReport, one: AxisEffect, metrics: Sequence[str], *, choos
     return finished(layers, one.axis.name, records, max(24 * len(levels), 50), description[:1500])
 
 
+def told_first(one: AxisEffect, metrics: Sequence[str]) -> list[str]:
+    """The metrics, those with a change in percent before those that were 0 in the baseline."""
+    told = set() if one.table is None else set(one.table.filter(pl.col("relative").is_not_null())["metric"])
+    return sorted(metrics, key=lambda name: name not in told)
+
+
 def _percent(share: float | None, instead: float | None) -> float:
     """In percent; where there is no share, what stands in for it: a bar of no length is not seen."""
     value = instead if share is None else share
@@ -82,7 +90,7 @@ def _effect_text(row: dict[str, Any]) -> str:
     if row["relative"] is None:
         if row["difference"] is None:
             return "no pair with a value"
-        return f"difference {row['difference']:.3g} (no relative figure: the baseline's mean is 0)"
+        return f"{row['difference']:+.3g} (from 0: no %)"
     if row["relative_low"] is None:
         return f"{100 * row['relative']:+.1f} %"
     return f"{100 * row['relative']:+.1f} % ({100 * row['relative_low']:+.1f} to {100 * row['relative_high']:+.1f})"

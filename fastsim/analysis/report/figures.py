@@ -50,6 +50,18 @@ def outcome_text(row: dict[str, Any], outcomes: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
+def in_a_cell(value: float) -> str:
+    """A number in at most six characters or so: `5.7e-4`, `12.3k`."""
+    text = number(value)
+    if len(text) <= 6:
+        return text
+    if abs(value) >= 1000:
+        size, unit = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
+        return f"{value / size:.3g}{unit}"
+    head, _, power = f"{value:.1e}".partition("e")
+    return f"{head}e{int(power)}" if abs(value) < 0.01 else f"{value:.3g}"
+
+
 def cell_classes(phase: PhaseGrid, metric: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The cells of a metric's map, each in one of at most five classes of about as many cells, and the classes."""
     values = phase.cells[metric].drop_nulls().to_numpy()
@@ -68,7 +80,7 @@ def cell_classes(phase: PhaseGrid, metric: str) -> tuple[list[dict[str, Any]], l
     records = []
     for cell in phase.records():
         value, none = cell[metric], cell[f"{metric}|none"]
-        text = number(value) + ("*" if none else "") if value is not None else "×"
+        text = in_a_cell(value) + ("*" if none else "") if value is not None else "×"
         full = missing(metric) if value is None else number(value)
         if value is not None and none:
             full += f"; {missing(metric)} in {100 * none:.0f} % of the settings"

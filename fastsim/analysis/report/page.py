@@ -67,6 +67,7 @@ def page(sweep: SweepReport, source: Provenance, gpu_hour_price: float | None = 
     parts = [
         ("answer", "Answer", "".join(warnings) + sections.answer(sweep)),
         ("where", "Where service holds", sections.where(sweep, charts)),
+        ("load", "Over the load", sections.over_load(sweep, charts)),
         ("trade", "Trade-offs", sections.trade(sweep, charts)),
         ("changes", "What each axis changes", section_axes.changes(sweep, charts)),
         ("chance", "Over seeds", section_axes.chance(sweep, charts)),
@@ -75,6 +76,7 @@ def page(sweep: SweepReport, source: Provenance, gpu_hour_price: float | None = 
     ]
     if gpu_hour_price is not None:
         parts[0] = (*parts[0][:2], parts[0][2] + html.paragraph(_cost(sweep, gpu_hour_price)))
+    parts = [part for part in parts if part[2]]
     links = "".join(f'<li><a href="#{name}">{heading}</a>' for name, heading, _ in parts)
     body = "\n".join(
         f"<section class=section-{name} aria-labelledby={name}>"

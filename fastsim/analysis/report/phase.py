@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from fastsim.analysis.compare.metrics import null_is_infinite
+from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import OUTCOMES, ReportAxis, SweepReport, dominant
 
 MOST_NUMBERS, MOST_WORDS = 16, 40
@@ -116,11 +117,14 @@ class PhaseGrid:
 
 
 def phase_map(sweep: SweepReport, metrics: tuple[str, ...]) -> PhaseGrid | None:
-    """The map over the two axes that explain most of the first metric and of the verdict; None without an axis.
+    """The map over the two axes that explain most of the conditions (or the first metric) and of the verdict.
+
+    None without an axis.
 
     Words go up the page and numbers along it. An axis that moves together with the first one (a zip) is no second one.
     """
-    metric, verdict = importance(sweep, metrics[0]), _explained(sweep, pl.col("n|ok") / pl.col("rows"))
+    first_metric = MEETS if MEETS in sweep.metrics else metrics[0]
+    metric, verdict = importance(sweep, first_metric), _explained(sweep, pl.col("n|ok") / pl.col("rows"))
     axes = [axis for axis in sweep.axes if len(axis.labels) > 1]
     axes.sort(key=lambda axis: -metric[axis.name] - verdict[axis.name])
     if not axes:

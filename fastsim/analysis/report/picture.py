@@ -10,8 +10,8 @@ from fastsim.analysis.numbers import as_title
 from fastsim.analysis.report import charts, charts_axes
 from fastsim.analysis.report.effects import effect_metrics, effects
 from fastsim.analysis.report.html import all_visible
+from fastsim.analysis.report.load_curves import CURVES, curve, load_curves
 from fastsim.analysis.report.phase import phase_map
-from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import SweepReport
 from fastsim.analysis.report.theme import LIGHT, config, in_light
 from fastsim.analysis.report.tradeoff import trade_offs
@@ -72,21 +72,26 @@ def stacked(title: str, lines: list[str], titled: list[tuple[str, charts.Chart]]
 def _charts(sweep: SweepReport) -> list[tuple[str, charts.Chart]]:
     found: list[tuple[str, charts.Chart]] = []
     objective = next((name for name, _ in sweep.objectives if name in sweep.metrics), None)
-    metrics = tuple(name for name in (objective, MEETS if MEETS in sweep.metrics else None) if name is not None)
+    metrics = (objective,) if objective is not None else ()
     phase = phase_map(sweep, metrics) if metrics else None
     if phase is not None:
         if set(sweep.outcomes) != {"ok"}:
             found.append(("verdict of most rows", charts.verdict_map(phase)))
-        found += [(sweep.label(metric), charts.metric_map(sweep, phase, metric)) for metric in reversed(metrics)]
+        found += [(sweep.label(metric), charts.metric_map(sweep, phase, metric)) for metric in metrics]
+    lines = load_curves(sweep)
+    if lines is not None:
+        drawn = [(name, curve(sweep, lines, name)) for name in CURVES if name in sweep.metrics]
+        found += [(f"{sweep.label(name)} over {lines.load.short}", spec) for name, spec in drawn if spec is not None]
     for trade in trade_offs(sweep)[:2]:
         title = f"{sweep.label(trade.y)} against {sweep.label(trade.x)}"
         found.append((title, charts.trade_off(sweep, trade, choose=False)))
     compared = effect_metrics(sweep)
     for one in effects(sweep, compared)[0][:2] if compared else []:
-        title = f"{one.axis.name}: {sweep.label(compared[0])}"
+        first = charts_axes.told_first(one, compared)[0]
+        title = f"{one.axis.name}: {sweep.label(first)}"
         if one.table is not None and len(one.axis.labels) > MOST_LEVELS:
             title += f", the best {MOST_LEVELS}"
-            one = replace(one, table=_best_levels(sweep, one.table, compared[0]))
+            one = replace(one, table=_best_levels(sweep, one.table, first))
         spec = charts_axes.effect(sweep, one, compared, choose=False)
         if spec is not None:
             found.append((title, spec))

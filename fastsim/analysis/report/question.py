@@ -1,8 +1,12 @@
 """What a sweep was asked, and the answer in words: handed in by whoever reads the spec."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
+
+from fastsim.engines.declaration import DEFAULT_ENGINE
 
 MEETS = "meets"
 """The column that says whether a row meets the conditions of the question."""
@@ -28,6 +32,15 @@ class Question:
         More result columns that the question shows.
     limits
         Columns and the numbers that the conditions compare them with.
+    chosen
+        The setting that the answer names: values of axes by name. None: it names none.
+    ranking
+        Settings (axes), in how many `groups` (values of `for_each`) they meet the conditions, and the objectives' means
+        there, the chosen one first.
+    groups
+        How many values of `for_each` there are.
+    engine
+        The engine that the base configuration runs.
     """
 
     text: str = ""
@@ -40,3 +53,7 @@ class Question:
     for_each: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     limits: tuple[tuple[str, float], ...] = ()
+    chosen: Mapping[str, Any] | None = None
+    ranking: pl.DataFrame | None = None
+    groups: int = 1
+    engine: str = DEFAULT_ENGINE

@@ -43,6 +43,9 @@ USUAL = (
 )
 """Result columns that a report shows, besides those of the question."""
 
+PER_USER = "tok_per_s_per_user"
+"""What one user sees: 1000 / mean TPOT, of the requests that were served."""
+
 DEFAULT_OBJECTIVE = ("goodput_req_per_s", True)
 
 
@@ -120,12 +123,13 @@ class SweepReport:
         """A metric in words with its unit."""
         if metric == MEETS:
             return f"share of rows with {self.question.condition_text}"
-        return "cost per million output tokens" if metric == COST else column_label(metric)
+        own = {COST: "cost per million output tokens", PER_USER: "tokens/s per user"}
+        return own.get(metric) or column_label(metric)
 
     def more_is_better(self, metric: str) -> bool:
         """Which way of a metric is better, by the question where it says so."""
         wanted = dict(self.objectives)
-        return wanted[metric] if metric in wanted else metric == MEETS or better(metric) > 0
+        return wanted[metric] if metric in wanted else metric in (MEETS, PER_USER) or better(metric) > 0
 
 
 def read_sweep(
@@ -153,6 +157,12 @@ def read_sweep(
     outcome = (
         pl.when(failed | pl.col("verdict").is_null()).then(pl.lit(ERROR)).otherwise(pl.col("verdict").cast(pl.String))
     )
+    if question.condition is not None and question.limits:  # what misses the limits is never green
+        outcome = (
+            pl.when(outcome.is_in(("ok", "drained")) & ~question.condition)
+            .then(pl.lit("misses_slo"))
+            .otherwise(outcome)
+        )
     rows = rows.with_columns(outcome.alias("outcome"))
     if question.condition is not None:
         metrics.insert(0, MEETS)
@@ -162,6 +172,10 @@ def read_sweep(
         cost = Price(gpu_hour_price).expression()
         settings = settings.with_columns(cost, pl.lit(0, pl.Int64).alias(f"{COST}|null"))
         metrics.append(COST)
+    if "tpot_served_mean_ms" in metrics:
+        per_user = 1000 / pl.when(pl.col("tpot_served_mean_ms") > 0).then(pl.col("tpot_served_mean_ms"))
+        settings = settings.with_columns(per_user.alias(PER_USER), pl.lit(0, pl.Int64).alias(f"{PER_USER}|null"))
+        metrics.append(PER_USER)
     axes = tuple(ReportAxis(name, settings[name].unique().sort(nulls_last=True)) for name in axis_names)
     seeds = int(rows.select(pl.col(SEED).n_unique()).collect().item()) if SEED in names else 1
     return SweepReport(folder, rows, axes, seeds, tuple(metrics), settings, question, _load_axes(rows, axes))

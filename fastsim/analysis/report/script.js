@@ -7,7 +7,9 @@
   const draw = (element) => {
     const narrow = element.clientWidth < 520;
     const small = narrow ? { axis: { ...config.axis, labelFontSize: 11, labelLimit: Math.round(element.clientWidth * 0.45) }, legend: { ...config.legend, columns: 2 } } : {};
-    return vegaEmbed(element, specs[element.dataset.chart], {
+    const spec = { ...specs[element.dataset.chart] };
+    if (narrow && spec.layer) spec.layer = spec.layer.filter((layer) => !(layer.name ?? "").startsWith("texts"));
+    return vegaEmbed(element, spec, {
       actions: false,
       renderer: "svg",
       config: { ...config, ...small },

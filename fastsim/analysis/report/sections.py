@@ -7,12 +7,13 @@ import polars as pl
 from fastsim.analysis.compare.paired import level_text
 from fastsim.analysis.numbers import column_label, number, short_key
 from fastsim.analysis.report import charts, html
+from fastsim.analysis.report.choice import choice
 from fastsim.analysis.report.figures import missing, points_with_lane, setting_text
 from fastsim.analysis.report.html import Cell
+from fastsim.analysis.report.load_curves import CURVES, curve, load_curves
 from fastsim.analysis.report.phase import PhaseGrid, phase_map
-from fastsim.analysis.report.question import MEETS
 from fastsim.analysis.report.rows import ERROR, OUTCOMES, SweepReport
-from fastsim.analysis.report.theme import SHAPES
+from fastsim.analysis.report.theme import BAR, HEXAGON, SHAPES, STAR
 from fastsim.analysis.report.tradeoff import MOST_POINTS, TradeOff, trade_offs
 
 MOST_ANSWERS, MOST_FIGURES = 60, 60
@@ -23,9 +24,7 @@ _GLYPHS = {
     "diamond": '<path d="M8 0 16 8 8 16 0 8z"/>',
     "cross": '<path d="M5 0h6v5h5v6h-5v5H5v-5H0V5h5z"/>',
     "triangle-down": '<path d="M8 15 15 1H1z"/>',
-    "triangle": '<path d="M8 3 15 15H1z"/>',
-    "wedge": '<path d="M8 0 12 16H4z"/>',
-    "arrow": '<path d="M8 0 15 8H11v8H5V8H1z"/>',
+    **{path: f'<path transform="translate(8 8) scale(7.5)" d="{path}"/>' for path in (HEXAGON, BAR, STAR)},
     "triangle-left": '<path d="M1 8 15 1v14z"/>',
     "triangle-right": '<path d="M15 8 1 15V1z"/>',
 }
@@ -40,11 +39,14 @@ def answer(sweep: SweepReport) -> str:
         ("rows", f"{sweep.height:,}"),
         *((axis.short, f"{len(axis.labels):,} values") for axis in sweep.axes[:8] if len(axis.labels) > 1),
     ]
-    parts = [html.paragraph(question.answer, "answer"), _verdicts(sweep), html.definitions(facts, "facts")]
+    parts = [html.paragraph(question.answer, "answer"), choice(sweep), _verdicts(sweep)]
+    parts.append(html.definitions(facts, "facts"))
     if question.table is not None and question.table.height:
         parts.append(_answer_table(question.table, question.title))
     if sweep.question.answer and sweep.seeds == 1:
-        parts.append(html.paragraph("One seed: how much of a difference is chance is not known.", "note"))
+        words = "One seed: how much of a difference is chance is not known. A second (sweep.seeds = 2) shows how far "
+        words += "other requests move these figures, ten give 95 % intervals; a trace is the same for every seed."
+        parts.append(html.paragraph(words, "note"))
     return "\n".join(parts)
 
 
@@ -54,7 +56,10 @@ def _verdicts(sweep: SweepReport) -> str:
         f"{name}: {count:,} ({100 * count / sweep.height:.1f} %)</li>"
         for name, count in sweep.outcomes.items()
     )
-    return f"<p>Verdicts of the {sweep.height:,} rows:</p><ul class=verdicts>{items}</ul>"
+    beyond = ""
+    if "misses_slo" in sweep.outcomes and sweep.question.limits:
+        beyond = html.paragraph(f"misses_slo: service holds, but not {sweep.question.condition_text}.", "note")
+    return f"<p>Verdicts of the {sweep.height:,} rows:</p><ul class=verdicts>{items}</ul>{beyond}"
 
 
 def _answer_table(frame: pl.DataFrame, title: str) -> str:
@@ -73,10 +78,10 @@ def _answer_table(frame: pl.DataFrame, title: str) -> str:
 
 
 def where(sweep: SweepReport, page: html.Charts) -> str:
-    """The phase map: verdicts, conditions met, and the objective."""
+    """The phase map: verdicts (the conditions in them) and the objective."""
     objective = next((name for name, _ in sweep.objectives if name in sweep.metrics), None)
-    metrics = tuple(name for name in (MEETS if MEETS in sweep.metrics else None, objective) if name is not None)
-    found = phase_map(sweep, (metrics[-1], *metrics[:-1])) if metrics else None
+    metrics = (objective,) if objective is not None else ()
+    found = phase_map(sweep, metrics) if metrics else None
     if found is None:
         return html.paragraph("No axis has more than one value, so there is nothing to map.")
     notes = [found.x.note, found.y.note if found.y else ""]
@@ -127,6 +132,20 @@ def _metric_table(sweep: SweepReport, phase: PhaseGrid, metric: str) -> str:
     ]
     header = [*_place_header(phase), sweep.label(metric), f"settings {missing(metric)}", "settings"]
     return html.table(header, rows, f"{sweep.label(metric)} of each cell")
+
+
+def over_load(sweep: SweepReport, page: html.Charts) -> str:
+    """Curves over the load, a line a setting; empty where the sweep has no load axis of numbers."""
+    found = load_curves(sweep)
+    if found is None:
+        return ""
+    figures = []
+    for metric in CURVES:
+        spec = curve(sweep, found, metric) if metric in sweep.metrics else None
+        if spec is not None:
+            caption = f"All at {found.fixed}." if found.fixed else ""
+            figures.append(page.figure(f"{sweep.label(metric)} over {found.load.short}", caption, spec))
+    return f"<div class=pair>{''.join(figures)}</div>"
 
 
 def trade(sweep: SweepReport, page: html.Charts) -> str:

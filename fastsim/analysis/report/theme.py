@@ -69,15 +69,20 @@ DARK = {
 CLASSES = 5
 """Shades of a metric's map."""
 
+HEXAGON = "M0,-1L0.87,-0.5L0.87,0.5L0,1L-0.87,0.5L-0.87,-0.5Z"
+BAR = "M-1,-0.35L1,-0.35L1,0.35L-1,0.35Z"
+STAR = "M0,-1L0.26,-0.36L0.95,-0.31L0.42,0.14L0.59,0.81L0,0.45L-0.59,0.81L-0.42,0.14L-0.95,-0.31L-0.26,-0.36Z"
+"""Marks that are as easily seen as Vega's own, as paths within -1 to 1."""
+
 SHAPES = {
     "ok": "circle",
-    "drained": "wedge",
-    "not_judged": "arrow",
+    "drained": HEXAGON,
+    "not_judged": BAR,
     "misses_slo": "triangle-left",
     "overloaded": "square",
     "thrash": "triangle-up",
     "starved": "diamond",
-    "out_of_memory": "triangle",
+    "out_of_memory": STAR,
     "livelock": "cross",
     "unservable": "triangle-down",
     ERROR: "triangle-right",

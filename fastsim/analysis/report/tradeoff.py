@@ -6,12 +6,13 @@ import numpy as np
 import polars as pl
 
 from fastsim.analysis.cost import COST
-from fastsim.analysis.report.rows import ReportAxis, SweepReport
+from fastsim.analysis.report.rows import PER_USER, ReportAxis, SweepReport
 
 MOST_POINTS = 1000
 MOST_LOADS = 12
 
 PAIRS = (
+    ("output_throughput_tok_per_s", PER_USER, None),
     ("output_throughput_tok_per_s", "ttft_p99_ms", "ttft_served_p99_ms"),
     ("output_throughput_tok_per_s", "tpot_p99_ms", "tpot_served_p99_ms"),
     ("output_throughput_tok_per_s", "recomputed_share", None),
