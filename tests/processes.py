@@ -23,9 +23,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object,
 
 
 def run_elsewhere(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in another process, whose environment decides how kernels are compiled."""
+    """Run a program in another process, whose environment decides how kernels are compiled; warnings are errors."""
     return subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-W", "error", "-c", program],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,
