@@ -104,4 +104,19 @@ def main(arguments: list[str] | None = None) -> None:
 def _one_sentence(error: BaseException) -> str:
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "fastsim"
-    return f"{where}: {' '.join(error.format_message().split())}"  # type: ignore[attr-defined]
+    sentence = f"{where}: {' '.join(error.format_message().split())}"  # type: ignore[attr-defined]
+    option = getattr(error, "option_name", None)
+    return sentence + _as_key(option) if option is not None and "o such option" in sentence else sentence
+
+
+def _as_key(option: str) -> str:
+    """How an option that there is none of is given as a key: flags of servers and load generators are known."""
+    from fastsim.config.keys import KEYS
+    from fastsim.config.other_names import hint
+
+    name = option.lstrip("-").replace("-", "_")
+    known = [key for key in KEYS if key.rpartition(".")[2] == name]
+    if known:
+        return f"; keys are set by --set {known[0]}=VALUE"
+    other = hint(option)
+    return "" if other is None else f"; as a key (--set KEY=VALUE), {other}"

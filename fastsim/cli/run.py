@@ -113,6 +113,11 @@ def command(
         from fastsim.cli.classes import classes_text
 
         text += "\n\n" + classes_text(result.metrics, workload.class_names)
+    sessions = config.workload.sessions
+    if sessions.turns > 1 and config.workload.trace is None and not workload.class_names:
+        from fastsim.cli.turns import turns_text
+
+        text += "\n\n" + turns_text(workload, result.requests.prefix_hit_tokens_first)
     if beside is not None:
         from fastsim.cli.beside import beside_text
 

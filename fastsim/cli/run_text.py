@@ -170,6 +170,7 @@ def _pairs(m: dict[str, Any]) -> list[str]:
         f"throughput  {number(m['request_throughput_req_per_s'])} requests/s, "
         f"{number(m['output_throughput_tok_per_s'])} output tokens/s, "
         f"goodput {number(m['goodput_req_per_s'])} requests/s",
+        *_hits(m),
         f"KV          {percent(m['kv_use_mean'])} used on average, {percent(m['kv_use_peak'])} at the peak",
         f"batch       {number(m['running_mean'])} running on average, {number(m['running_peak'])} at the peak, "
         f"queue at most {number(m['waiting_peak'])}",
@@ -180,6 +181,14 @@ def _pairs(m: dict[str, Any]) -> list[str]:
         f"time        {number(m['simulated_s'])} s simulated in {number(m['steps'])} steps ({m['stop']})",
     ]
     return [wrapped(line, indent=12) for line in lines]
+
+
+def _hits(m: dict[str, Any]) -> list[str]:
+    """What of the prompts the prefix cache had, where it had anything."""
+    if not m["prefix_hit_tokens"]:
+        return []
+    again = f", {number(m['salvaged_tokens'])} more tokens when readmitted" if m["salvaged_tokens"] else ""
+    return [f"prefixes    {percent(m['prefix_hit_share'])} of prompt tokens hit at first admission{again}"]
 
 
 def _load(m: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from fastsim.config.classes import ClassConfig, is_class_name
 from fastsim.config.fleet import NO_AUTOSCALING
 from fastsim.config.models import Config
+from fastsim.config.other_names import hint
 from fastsim.errors import InputError
 from fastsim.model import Model, describe, shown, shown_name, suggestion
 
@@ -218,7 +219,9 @@ def find_key(name: str, source: str) -> Key:
     if name in SECTIONS:
         first = next(key for key in KEYS if key.startswith(name + "."))
         raise InputError(f"{source}: {name} is a table, but one of its keys was expected, such as {first}")
-    raise InputError(f"{source}: {shown_name(name)} is not a key{suggestion(name, list(KEYS))}")
+    other = hint(name)
+    near = suggestion(name, list(KEYS)) if other is None else f"; {other}"
+    raise InputError(f"{source}: {shown_name(name)} is not a key{near}")
 
 
 def _class_fault(name: str) -> str:
