@@ -12,7 +12,7 @@ from fastsim.engines import engines
 PACKAGE = Path(fastsim.__file__).parent
 
 ORDER = (
-    "errors", "_notice", "_jit", "model", "rule",  # F0
+    "errors", "_notice", "pinned", "_jit", "model", "rule",  # F0
     "presets", "knobs", "config",             # F1
     "workload",                               # F2
     "outputs", "metrics", "engines",          # F3

@@ -37,7 +37,10 @@ def check_rebuilt(folder: Path, config_id: int) -> None:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         typer.echo(f"note: another fastsim computed these rows: {changed[0]}{more} differ", err=True)
     elif found.manifest is not None and found.manifest.spec_hash != grid.spec_hash:
-        raise InputError(f"{folder}: {_traces(grid, config_id)} has other contents than when the sweep ran")
+        old, new = found.manifest.policies, grid.policy_digests
+        changed_policies = [name for name in new if old.get(name) != new[name]]
+        what = f"policies/{changed_policies[0]}" if changed_policies else _traces(grid, config_id)
+        raise InputError(f"{folder}: {what} has other contents than when the sweep ran")
     _check_workload(found, grid, config_id)
 
 

@@ -189,12 +189,13 @@ def is_section(name: str) -> bool:
 
 
 MODEL = "hardware.model"
+POLICY = "engine.policy_file"
 
 
 def is_file(name: str) -> bool:
     """Whether a key can name a file: recorded requests, a policy, or a model's config.json."""
     found = split_class(name)
-    return name in ("workload.trace", "engine.policy_file", MODEL) or (found is not None and found[1] == "trace")
+    return name in ("workload.trace", POLICY, MODEL) or (found is not None and found[1] == "trace")
 
 
 def class_keys(config: Config) -> list[str]:

@@ -52,7 +52,7 @@ def key_digit(values: Mapping[str, Sequence[Any]]) -> Digit:
 def labels(key: str, values: Sequence[Any]) -> Sequence[Any]:
     """What rows show for the values of a key: scalars as they are, lists as text, files by their last parts."""
     if is_file(key):
-        return _short_paths([str(value) for value in values])
+        return _short_paths(["none" if value is None else str(value) for value in values])
     if isinstance(values, range):
         return values
     return [shown(value) if isinstance(value, tuple) else value for value in values]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
 from math import prod
@@ -13,13 +14,14 @@ import numpy.typing as npt
 
 from fastsim.config import KEYS, Config, Spec, WorkloadConfig, deployed, load_spec, spec_from_mapping, with_values
 from fastsim.config.deployment import FOLLOWS, Hardware, is_given
-from fastsim.config.keys import MODEL, class_keys, is_file
+from fastsim.config.keys import MODEL, POLICY, class_keys, is_file
 from fastsim.engines import caveats
 from fastsim.errors import InputError
+from fastsim.pinned import hold, read_bytes
 from fastsim.sweeps.grid.check import all_class_names, check_grid, idle_axes, refusal, refused_at_start
 from fastsim.sweeps.grid.columns import Columns, Encode
 from fastsim.sweeps.grid.combinations import Pools, combinations, deployments, has_hardware
-from fastsim.sweeps.grid.digits import Axis, Digit
+from fastsim.sweeps.grid.digits import Axis, Digit, labels
 from fastsim.sweeps.grid.export import spec_text
 from fastsim.sweeps.grid.selection import MAX_SAMPLE, PartPlan, Selection, chosen
 from fastsim.sweeps.grid.sweep import read_sweep
@@ -27,6 +29,8 @@ from fastsim.sweeps.grid.sweep import read_sweep
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 MAX_SIZE = 2**62
+POLICIES = "policies"
+"""Folder of the copies of policies, in a sweep's folder."""
 
 
 class Grid:
@@ -63,12 +67,18 @@ class Grid:
         self._strides = [prod(sizes[n + 1 :]) for n in range(len(sizes))]
         self._columns = Columns(self.base, self._digits, self._strides)
         check_grid(self.base, self._digits, spec.source)
+        self._policies = {path: read_bytes(path) for path in sorted(self.possible(POLICY) - {None})}
         self.warnings: list[str] = [*swept.notes, *idle_axes(self.base, self._digits, spec.source)]
         self.warnings += caveats(sorted(self.possible("engine.name")))
         refused = refused_at_start(self.base, self._digits, spec.source)
         self.some_refused = refused is not None
         if refused is not None:
             self.warnings.insert(0, refused)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In another process: policies are what they were in the first, whatever their files say by now."""
+        self.__dict__.update(state)
+        hold(self._policies)
 
     @classmethod
     def from_toml(cls, path: str | Path | None, sets: Sequence[str] = (), axes: Iterable[str] = ()) -> "Grid":
@@ -92,6 +102,20 @@ class Grid:
     def axes(self) -> tuple[Axis, ...]:
         """Every axis: its dotted name and what rows show for it, most significant first."""
         return tuple(axis for digit in self._digits for axis in digit.axes)
+
+    @cached_property
+    def policies(self) -> dict[str, bytes]:
+        """The policy files (`engine.policy_file`) by the names that rows show, and their contents."""
+        paths = sorted(self._policies)
+        return {
+            str(label).replace("..", "up"): self._policies[path]
+            for label, path in zip(labels(POLICY, paths), paths, strict=True)
+        }
+
+    @property
+    def policy_digests(self) -> dict[str, str]:
+        """Of each policy file a hash of its content, as `fastsim check-policy` shows it."""
+        return {name: _digest(content) for name, content in self.policies.items()}
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -224,6 +248,8 @@ class Grid:
         return {"open": [key for key in FOLLOWS if key not in swept and not is_given(self.base, key)]}
 
     def _identity(self, key: str, value: Any) -> Any:
+        if key == POLICY and value is not None:
+            return _digest(self._policies[value])
         named = is_file(key) and value is not None and (key != MODEL or Path(value).exists())
         return _file_digest(value) if named else value
 
@@ -231,8 +257,21 @@ class Grid:
         return [self._identity(key, value) for value in values] if is_file(key) else _listed(values)
 
     def to_toml(self) -> str:
-        """The spec on its own: one file with the same configurations, `extends`, `--set` and `--axis` merged in."""
-        return spec_text(self.spec.settings, self._digits, self._answer())
+        """The spec on its own: one file with the same configurations, `extends`, `--set` and `--axis` merged in.
+
+        It expects the policies beside it, in the folder `policies`.
+        """
+        copies = {path: f"{POLICIES}/{name}" for path, name in zip(sorted(self._policies), self.policies, strict=True)}
+
+        def beside(settings: Mapping[str, Any]) -> dict[str, Any]:
+            given = settings.get(POLICY)
+            if given is None:
+                return dict(settings)
+            names = copies[given] if isinstance(given, str) else [copies.get(value, value) for value in given]
+            return {**settings, POLICY: names}
+
+        digits = [replace(digit, settings=beside(digit.settings)) for digit in self._digits]
+        return spec_text(beside(self.spec.settings), digits, self._answer())
 
     def _answer(self) -> Any:
         """The raw `[answer]` table, without the axes that a setting gave one value."""
@@ -300,6 +339,10 @@ class Grid:
     def shard(self, shard: int, of: int) -> Selection:
         """The parts of shard 1 to `of`."""
         return self.select(shard=(shard, of))
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()
 
 
 def _listed(values: Sequence[Any]) -> Any:

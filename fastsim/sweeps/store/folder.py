@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from fastsim.errors import InputError
-from fastsim.sweeps.grid import Grid, Part, Selection
+from fastsim.sweeps.grid import POLICIES, Grid, Part, Selection
 from fastsim.sweeps.store.failures import MAX_LISTED, counted, noted
 from fastsim.sweeps.store.files import checksum, final_name, remove_leftovers, sealed, unsealed, write_whole
 from fastsim.sweeps.store.lock import FolderLock
@@ -23,7 +23,7 @@ from fastsim.sweeps.store.manifest import Manifest, PartRecord, differences, rea
 
 SPARE = ".compact"
 """Folder in which compaction makes files, or leaves the old ones for the moment it takes to remove them."""
-OWN_NAMES = {"manifest.json", "parts.jsonl", "spec.toml", "parts", ".lock", SPARE, f"{SPARE}.old"}
+OWN_NAMES = {"manifest.json", "parts.jsonl", "spec.toml", "parts", POLICIES, ".lock", SPARE, f"{SPARE}.old"}
 """What a sweep's folder holds."""
 
 
@@ -148,12 +148,16 @@ class SweepFolder:
 
     def __init__(self, path: Path, grid: Grid, selection: Selection, *, fresh: bool = False) -> None:
         self._describe(path, Manifest.of(grid, selection), selection, grid.to_toml(), fresh)
+        self._policies.update(grid.policies)
 
     @classmethod
-    def of_manifest(cls, path: Path, manifest: Manifest, selection: Selection, spec: str) -> "SweepFolder":
+    def of_manifest(
+        cls, path: Path, manifest: Manifest, selection: Selection, spec: str, policies: Mapping[str, bytes]
+    ) -> "SweepFolder":
         """The folder of a sweep whose grid cannot be built here, for want of its traces."""
         folder = cls.__new__(cls)
         folder._describe(path, manifest, selection, spec, False)
+        folder._policies.update(policies)
         return folder
 
     def _describe(self, path: Path, manifest: Manifest, selection: Selection, spec: str, fresh: bool) -> None:
@@ -166,6 +170,7 @@ class SweepFolder:
         self._covered: set[int] = set()
         self._listed = 0
         self._spec = spec
+        self._policies: dict[str, bytes] = {}
         self.manifest.spec_check = checksum(spec.encode())
         self._stack = ExitStack()
 
@@ -210,6 +215,10 @@ class SweepFolder:
                 self._keep(record, [] if old is None else old.errors)
         self.damaged = len(known) - len(self.records)
         write_whole(self.path / "spec.toml", self._spec.encode())
+        for name, content in self._policies.items():
+            copy = self.path / POLICIES / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(copy, content)
         self.write_manifest("running")
         rewrite_journal(self.path, self.manifest, self.records.values())
         self._journal = self._stack.enter_context((self.path / "parts.jsonl").open("ab"))
@@ -269,6 +278,7 @@ class SweepFolder:
             path.unlink()
         for name in ("manifest.json", "parts.jsonl", "spec.toml"):
             (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / POLICIES, ignore_errors=True)
 
     def reasons(self) -> Iterable[tuple[int, str]]:
         """Configurations that failed and why, at most `MAX_LISTED`."""

@@ -68,7 +68,7 @@ class Manifest:
     `state` is `running`, `interrupted`, `failed` or `complete`. `shard` is `[i, n]`. `rows` counts the configurations
     that the folder holds when complete. `configs_per_workload` is 0 in folders of the first format. `digits` are how
     many positions each digit of the grid has, and `spec_check` is the checksum of spec.toml; both are empty in folders
-    of older versions.
+    of older versions. `policies` are digests of the policy files, whose copies stand in the folder of that name.
     """
 
     spec_hash: str
@@ -82,6 +82,7 @@ class Manifest:
     configs_per_workload: int = 0
     digits: list[int] = field(default_factory=list)
     spec_check: str = ""
+    policies: dict[str, str] = field(default_factory=dict)
     format: str = FORMAT
     state: str = "running"
     versions: dict[str, str] = field(default_factory=dict)
@@ -104,6 +105,7 @@ class Manifest:
             sources=dict(source_hashes()),
             configs_per_workload=grid.configs_per_workload,
             digits=grid.digit_sizes,
+            policies=grid.policy_digests,
             versions=_versions(),
             host=_host(),
         )
@@ -178,7 +180,7 @@ def differences(old: Manifest, new: Manifest, old_spec: str, new_spec: str) -> l
     found = []
     if old.spec_hash != new.spec_hash:
         changes = changed_settings(old_spec, new_spec)
-        found.append("the spec changed: " + ("; ".join(changes) or "a trace has other contents"))
+        found.append("the spec changed: " + ("; ".join(changes) or other_contents(old.policies, new.policies)))
     for name, words in (("selection", "selected"), ("rows_per_part", "rows per part"), ("shard", "shard")):
         before, now = getattr(old, name), getattr(new, name)
         if before != now and old.spec_hash == new.spec_hash:
@@ -187,6 +189,12 @@ def differences(old: Manifest, new: Manifest, old_spec: str, new_spec: str) -> l
         names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         found.append(f"sources that decide numbers changed: {names}")
     return found
+
+
+def other_contents(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """What made two specs others that say the same: a policy, by name, or a trace."""
+    changed = [name for name in new if old.get(name) != new[name]]
+    return f"the policy {changed[0]} has other contents" if changed else "a trace has other contents"
 
 
 def changed_settings(old_spec: str, new_spec: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.errors import FastsimError, InputError, WorkError
-from fastsim.sweeps.grid import Grid, Selection
+from fastsim.sweeps.grid import POLICIES, Grid, Selection
 from fastsim.sweeps.grid.selection import PartPlan, chosen
 from fastsim.sweeps.store.files import write_whole
 from fastsim.sweeps.store.folder import SweepFolder, is_intact, known_parts, part_path
@@ -195,7 +195,9 @@ def _write(shards: Sequence[_Shard], out: Path) -> None:
     """Copy every part, noted as a sweep notes it."""
     whole = replace(shards[0].selection, only=(1, 1))
     manifest = _whole_manifest(shards, whole)
-    with SweepFolder.of_manifest(out, manifest, whole, shards[0].spec) as folder:
+    copies = {name: shards[0].path / POLICIES / name for name in manifest.policies}
+    policies = {name: copy.read_bytes() for name, copy in copies.items() if copy.is_file()}
+    with SweepFolder.of_manifest(out, manifest, whole, shards[0].spec, policies) as folder:
         missing = {part.index for part in folder.missing_parts()}
         for shard in shards:
             for record in known_parts(shard.path).values():

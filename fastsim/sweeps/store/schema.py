@@ -65,7 +65,8 @@ def part_frame(
 def file_metadata(grid: Grid) -> dict[str, str]:
     """What a part says of itself under the key `fastsim`: JSON, the same for all parts of a sweep.
 
-    `version`, `spec_hash`, `engines`, and `columns`: of each its unit and meaning, and which of its values are text.
+    `version`, `spec_hash`, `engines`, `policies` (a hash of each file), and `columns`: of each its unit and meaning,
+    and which of its values are text.
     """
     columns = {
         column.name: {
@@ -82,6 +83,7 @@ def file_metadata(grid: Grid) -> dict[str, str]:
         "spec_hash": grid.spec_hash,
         "engines": sorted(grid.possible("engine.name")),
         "axes": [axis.name for axis in grid.axes],
+        **({"policies": grid.policy_digests} if grid.policies else {}),
         "null": "no value; of a percentile: infinite, where the share in its *_censored_share column reaches it",
         "columns": columns,
     }

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.engines import folders_of, runtime_module
-from fastsim.errors import WorkError
+from fastsim.errors import PolicyError, WorkError
 from fastsim.sweeps.grid import Grid, Part
 from fastsim.sweeps.store import PartRecord, write_part
 from fastsim.sweeps.worker.task import Job, Outcome, Piece, Task, TaskRunner, building
@@ -213,6 +213,9 @@ class PartRun:
             self.floats[places], self.ints[places] = self.job.simulate(workload, group)
 
     def _note(self, indices: list[int], error: Exception) -> None:
+        if isinstance(error, PolicyError):  # of the user's making, and said in the user's lines
+            self.errors.update(dict.fromkeys(indices, str(error)))
+            return
         self.errors.update(dict.fromkeys(indices, f"{type(error).__name__}: {error}"))
         if len(self.tracebacks) < MAX_TRACEBACKS:
             self.tracebacks.append("".join(traceback.format_exception(error)))

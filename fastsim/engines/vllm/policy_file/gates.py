@@ -42,10 +42,16 @@ def gate_admits(s, i, computed, hits, tokens):
 
 @helper
 def _reads(s):
-    """What the end of the last scan depends on, of what the policy decided in it."""
-    if s.st["scan_end"] == ScanEnd.POLICY_ADMIT:
+    """What the end of the last scan depends on, of what the policy decided in it.
+
+    A record says of an empty queue, too, whether a cap would have come before, and which cap it was.
+    """
+    end = s.st["scan_end"]
+    if end == ScanEnd.POLICY_ADMIT:
         return s.cfg["policy_admit_reads"]
-    if s.st["scan_end"] == ScanEnd.CAP and (s.st["own_cap_binds"] or s.cfg["record"]):  # a record says which cap it was
+    if end == ScanEnd.CAP and s.st["own_cap_binds"]:
+        return s.cfg["policy_cap_reads"]
+    if s.cfg["record"] and end in (ScanEnd.CAP, ScanEnd.EMPTY):
         return s.cfg["policy_cap_reads"]
     return Reads.STEADY
 
@@ -87,9 +93,10 @@ def opens_at(s, now_us, free, steps):
     if s.st["scan_end"] == ScanEnd.POLICY_ADMIT:
         opens = ask(s.cfg["policy_admit"], s, s.st["candidate"]) != 0.0
     else:
+        others = min(s.cfg["max_num_active_seqs"], s.st["cap"])
         own = own_cap(s)
-        binds = own < min(s.cfg["max_num_active_seqs"], s.st["cap"])
-        opens = binds != (s.st["own_cap_binds"] != 0) or (binds and own > s.st["running"])
+        full = s.st["running"] >= min(own, others)
+        opens = full != (s.st["scan_end"] == ScanEnd.CAP) or (full and (own < others) != (s.st["own_cap_binds"] != 0))
     s.st["now_us"] = before[0]
     s.st["free"] = before[1]
     s.st["prefill_tokens"] = before[2]

@@ -16,6 +16,7 @@ from fastsim.engines.vllm.policy_text.checked import OPERATIONS, finite
 from fastsim.engines.vllm.policy_text.fields import ADMIT, CAP, FIELDS, SIGNATURES, VICTIM
 from fastsim.engines.vllm.policy_text.syntax import Checker
 from fastsim.errors import InputError, PolicyError, check_regular, printable
+from fastsim.pinned import read_bytes
 
 MAX_BYTES = 2**18
 TRIES = 200
@@ -74,7 +75,7 @@ def load_policy(path: str) -> PolicySource:
     name = printable(Path(path).name)
     check_regular(Path(path), "a policy in Python")
     try:
-        data = Path(path).read_bytes()
+        data = read_bytes(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"engine.policy_file = {path}: cannot be read ({reason})") from None
