@@ -37,7 +37,9 @@ def command(
     from fastsim.analysis.check.sweep_cost import spread
     from fastsim.cli.hardware import print_grid
     from fastsim.cli.plan import describe_plan
+    from fastsim.cli.run_text import groups_text
     from fastsim.cli.spec import read_grid
+    from fastsim.cli.tables import wrapped
     from fastsim.engines import engine_of
     from fastsim.workload import WorkloadPlan
 
@@ -50,6 +52,7 @@ def command(
     fits: dict[Fit, int] = {}
     loads: dict[AverageLoad, int] = {}
     checked = special = refused = 0
+    groups: dict[str, None] = {}
     start = process_time()
     for index in spread(grid.size, MAX_CHECKED):
         checked += 1
@@ -61,6 +64,7 @@ def command(
         declared = engine_of(config.engine.name)
         if not declared.is_plain(config.value):
             special += 1
+            groups[groups_text(config)] = None
             continue
         fit = Fit.of(config, workload)
         fits[fit] = fits.get(fit, 0) + 1
@@ -76,6 +80,8 @@ def command(
     if special:
         typer.echo(f"{special:,} of {checked:,} have KV cache groups or drafts: how many requests fit, and averages, "
                    "are told of one full-attention group without drafts only")  # fmt: skip
+    for text in filter(None, groups):
+        typer.echo(wrapped(text))
     stuck = _report_fits(fits, checked - refused) if fits else False
     if loads:
         _report_loads(loads, "average load" if grid.possible("fleet.replicas") == {1} else "average load of a replica")

@@ -18,8 +18,12 @@ from fastsim.sweeps.grid import Grid
 
 GIVEN_BY_KEYS = ("block_size", "max_num_seqs", "max_num_batched_tokens")
 """What the estimate takes from the configuration."""
+ELSEWHERE = {
+    "step_times": "latency.source",
+    "disable_hybrid_kv_cache_manager": "engine.disable_hybrid_kv_cache_manager",
+}
 ASSUMPTIONS = {
-    item.name: "latency.source" if item.name == "step_times" else f"hardware.{item.name}"
+    item.name: ELSEWHERE.get(item.name, f"hardware.{item.name}")
     for item in fields(Deployment)
     if item.name not in GIVEN_BY_KEYS
 }

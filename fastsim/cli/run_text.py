@@ -136,6 +136,8 @@ def warnings(config: "Config", metrics: dict[str, Any], cut: int = 0) -> list[st
             f"{config.engine.max_model_len:,} tokens, prompt included, before their own length"
         )
         lines.append(wrapped(text, indent=6))
+    if groups := groups_text(config):
+        lines.append(wrapped(f"note: {groups}", indent=6))
     safe, seqs = metrics["kv_safe_num_seqs"], config.engine.max_num_seqs
     if safe is not None and seqs > safe:
         blocks = number(metrics["usable_blocks"] // metrics["replicas"])
@@ -146,6 +148,29 @@ def warnings(config: "Config", metrics: dict[str, Any], cut: int = 0) -> list[st
         )
         lines.append(wrapped(text, indent=6))
     return lines
+
+
+def groups_text(config: "Config") -> str:
+    """The KV cache groups, and what a request of full length holds in each; nothing where one has all layers."""
+    from itertools import groupby
+
+    from fastsim.engines import engine_of
+
+    engine = config.engine
+    held = engine_of(engine.name).groups_held(config.value, engine.max_model_len)
+    if not held:
+        return ""
+    alike = [(pair, len(list(each))) for pair, each in groupby(held)]
+    parts = [
+        f"{name} {blocks:,} block{'s' if blocks > 1 else ''}{f' in each of {count}' if count > 1 else ''}"
+        for (name, blocks), count in alike
+    ]
+    total = sum(blocks for _, blocks in held)
+    plural = "s" if len(held) > 1 else ""
+    return (
+        f"{len(held)} KV cache group{plural}: a request of max_model_len {engine.max_model_len:,} tokens holds "
+        f"{', '.join(parts)} while it decodes, {total:,} in all of {engine.usable_blocks:,}"
+    )
 
 
 def percent(share: float | None) -> str:

@@ -23,6 +23,7 @@ NAME, BLOCK_SIZE, SEQS, TOKENS = (
     f"engine.{name}" for name in ("name", "block_size", "max_num_seqs", "max_num_batched_tokens")
 )
 BLOCKS, MODEL_LEN = "engine.num_gpu_blocks", "engine.max_model_len"
+GROUPS, ONE_GROUP = "engine.kv_cache_groups", "engine.disable_hybrid_kv_cache_manager"
 VERSION = "hardware.vllm_version"
 SOURCE = "latency.source"
 LINEAR = tuple(
@@ -47,7 +48,7 @@ LATENCY = (
 )
 HARDWARE = tuple(f"hardware.{name}" for name in HardwareConfig.model_fields)
 _SERVER = (*HARDWARE, NAME)
-_POOL = (*_SERVER, BLOCK_SIZE, SEQS, TOKENS)
+_POOL = (*_SERVER, BLOCK_SIZE, SEQS, TOKENS, ONE_GROUP)
 _TIMES = (*_SERVER, SOURCE, "latency.preset", *LINEAR)
 
 
@@ -63,6 +64,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     TOKENS: _SERVER,
     BLOCKS: _POOL,
     MODEL_LEN: (*_POOL, BLOCKS),
+    GROUPS: _POOL,
     **{key: _SERVER for engine in engines() if engine.server for key in _set_by(engine.server)},
     **dict.fromkeys(LATENCY, _TIMES),
 }
@@ -104,6 +106,13 @@ class Hardware:
     def taken(self) -> Taken:
         """What the engine's server takes from this GPU when nobody says otherwise."""
         return _taken(self.engine, self.release, self.gpu, self.gpus)
+
+    @property
+    def groups(self) -> tuple[str, ...] | None:
+        """KV cache groups of the model's layers, where the engine has such; they are one when the manager is off."""
+        from fastsim.presets import kv_groups, load_model
+
+        return kv_groups(load_model(self.model)).texts if self.engine in engine_of(self.engine).grouped else None
 
     @property
     def name(self) -> str:
@@ -169,6 +178,8 @@ def hardware_of(value_of: ValueOf) -> Hardware | None:
     taken = _taken(value_of(NAME), value_of(VERSION), gpu, gpus)
     source = value_of(SOURCE) if engine.table_time else "linear"
     assumed = taken.deployment | given | ({} if source == "auto" else {"step_times": source})
+    if value_of(ONE_GROUP) or value_of(NAME) not in engine.grouped:
+        assumed["disable_hybrid_kv_cache_manager"] = True
     load_model(model)
     return Hardware(
         model,
@@ -251,7 +262,9 @@ def _of_hardware(hardware: Hardware, values: Mapping[str, Any], given: frozenset
     out |= {key: value for key, value in hardware.taken.limits.items() if key not in given}
     found = hardware.estimate(out.get(SEQS, values[SEQS]), out.get(TOKENS, values[TOKENS]))
     blocks = values[BLOCKS] if BLOCKS in given else found.num_gpu_blocks
-    out |= {BLOCKS: blocks, MODEL_LEN: max(min(found.longest, (blocks - 1) * hardware.block_size), 1)}
+    out |= {BLOCKS: blocks, MODEL_LEN: max(found.model_len(blocks), 1)}
+    if hardware.groups is not None:
+        out[GROUPS] = hardware.groups
     out |= hardware.server_settings(blocks * hardware.block_size, out[MODEL_LEN])
     if not given.issuperset(LINEAR) and "latency.preset" not in given:
         times = {f"latency.{name}": value for name, value in found.latency().items()}

@@ -98,7 +98,7 @@ class Server(NamedTuple):
         Flag of a key, with its value behind; flags of a key that is on and of one that is off (empty: none).
     deployment
         Flags of `tensor_parallel`, `gpu_memory_utilization`, of a KV cache in fp8 (`fp8`, with its value), and of a
-        host that the GPU waits for (`sync`).
+        host that the GPU waits for (`sync`), and of one KV cache group of all layers (`one_group`).
     of_gpu
         `of_gpu(release or None for the newest known, name of a GPU, its bytes, GPUs)`: what it takes.
     of_pool
@@ -119,6 +119,10 @@ class Server(NamedTuple):
 
 def _always(value: Value) -> bool:
     return True
+
+
+def _no_groups(value: Value, tokens: int) -> list[tuple[str, int]]:
+    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +162,11 @@ class Engine:
         What it asks of every request: who fails can never be served.
     is_plain
         Whether a configuration holds a token in one block and decodes one a step: fits and averages follow from that.
+    groups_held
+        `groups_held(value, tokens)`: name of each KV cache group, and the blocks that a decoding request of so many
+        tokens holds in it; nothing where there is one group of full attention.
+    grouped
+        Those of its names under which layers with windows have KV cache groups of their own.
     context_time
         Whether its step time knows the context (`latency.b3_us_per_context_token`).
     table_time
@@ -201,6 +210,8 @@ class Engine:
     reserved_blocks: int = 0
     limits: Limits = no_limits
     is_plain: Callable[[Value], bool] = _always
+    groups_held: Callable[[Value, int], list[tuple[str, int]]] = _no_groups
+    grouped: tuple[str, ...] = ()
     context_time: bool = True
     table_time: bool = False
     ends_at_max_model_len: bool = False

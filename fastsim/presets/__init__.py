@@ -7,7 +7,9 @@
 from fastsim.presets.deployed import coefficients, deployed_on, estimate_of, gpus_of
 from fastsim.presets.estimate import Deployment, Estimate, estimate
 from fastsim.presets.gpu import Gpu, gpu_names, load_gpu
-from fastsim.presets.model import ModelShapes, load_model, model_names
+from fastsim.presets.kv_groups import kv_groups
+from fastsim.presets.model import load_model, model_names
+from fastsim.presets.shapes import ModelShapes
 
 __all__ = [
     "Deployment",
@@ -20,6 +22,7 @@ __all__ = [
     "estimate_of",
     "gpu_names",
     "gpus_of",
+    "kv_groups",
     "load_gpu",
     "load_model",
     "model_names",

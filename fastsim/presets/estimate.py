@@ -4,13 +4,14 @@ They place a model on a GPU to within tens of percent. `fastsim calibrate` fits 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.presets.gpu import Gpu
-from fastsim.presets.model import DTYPE_BYTES, ModelShapes
+from fastsim.presets.kv_groups import KVGroups, kv_groups
+from fastsim.presets.shapes import DTYPE_BYTES, ModelShapes
 from fastsim.presets.step_times import Efficiency, StepTimes, analytic, host, shipped
 
 LOGIT_BYTES = 32
@@ -65,6 +66,8 @@ class Deployment:
     async_scheduling
         Whether the host schedules the next step while the GPU computes: vLLM's default since 0.14. Without it every
         step waits for the host; linear step times do not know it.
+    disable_hybrid_kv_cache_manager
+        Keep the whole context of every layer: one group of KV cache, of full attention.
     """
 
     tensor_parallel: int = 1
@@ -84,6 +87,7 @@ class Deployment:
     typical_batch: int = 32
     step_times: str = "auto"
     async_scheduling: bool = True
+    disable_hybrid_kv_cache_manager: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,10 @@ class Estimate:
         The table and the terms beside it; None: only the coefficients, which stand for linear step times.
     assumptions
         One sentence each: everything that was not in the two data sheets.
+    groups
+        Groups of KV cache that share the pool.
+    block_size, window_blocks
+        Tokens of a block; blocks that a request's windows take at most, while it is prefilled.
     """
 
     num_gpu_blocks: int
@@ -120,12 +128,24 @@ class Estimate:
     b3_us_per_context_token: float
     step_times: StepTimes | None
     assumptions: tuple[str, ...]
+    groups: KVGroups
+    block_size: int
+    window_blocks: int
+
+    def model_len(self, blocks: int) -> int:
+        """The longest request that so many blocks hold: windows first, then its whole context where that is kept."""
+        if not self.groups.full:
+            return self.longest
+        left = max(blocks - 1 - self.window_blocks, 0)
+        return min(self.longest, left // self.groups.full * self.block_size)
 
     def settings(self) -> dict[str, Any]:
         """The keys of a configuration that the estimate gives."""
+        groups = {} if self.groups.texts is None else {"engine.kv_cache_groups": self.groups.texts}
         return {
             "engine.num_gpu_blocks": self.num_gpu_blocks,
             "engine.max_model_len": self.max_model_len,
+            **groups,
             **{f"latency.{name}": value for name, value in self.latency().items()},
         }
 
@@ -159,8 +179,11 @@ def estimate(model: ModelShapes, gpu: Gpu, deployment: Deployment | None = None,
     kv_per_token = model.kv_bytes_per_token(plan.tensor_parallel, plan.kv_dtype)
     allowed = gpu.memory_bytes * plan.gpu_memory_utilization
     left = allowed - weights - activations - plan.non_torch_bytes
-    blocks = int(left // (kv_per_token * plan.block_size))
-    if blocks < 2:
+    groups = KVGroups(None, model.layers) if plan.disable_hybrid_kv_cache_manager else kv_groups(model)
+    block_bytes = kv_per_token / model.layers * groups.layers * plan.block_size
+    blocks = int(left // block_bytes)
+    window_blocks = _window_blocks(model, groups, plan)
+    if blocks < 2 + window_blocks:
         raise DoesNotFit(
             f"{model.name} on {plan.tensor_parallel} x {gpu.name}: weights of {weights / 2**30:.1f} GiB and "
             f"{(activations + plan.non_torch_bytes) / 2**30:.1f} GiB of working memory leave no room for KV blocks in "
@@ -185,18 +208,39 @@ def estimate(model: ModelShapes, gpu: Gpu, deployment: Deployment | None = None,
         f"{plan.non_torch_bytes / 2**30:.2f} GiB outside of PyTorch (non_torch_bytes)",
         f"KV cache {kv_per_token:,.0f} bytes a token on each GPU, {plan.kv_dtype or model.dtype} (kv_dtype): "
         f"{blocks:,} blocks of {plan.block_size}",
-        f"max_model_len {_model_len(model, blocks, plan):,}: the model's {model.max_model_len:,}, if the pool holds it",
+        *_group_notes(model, groups, block_bytes),
     )
-    return Estimate(
+    found = Estimate(
         num_gpu_blocks=blocks,
         kv_bytes_per_token=kv_per_token,
         weight_bytes=weights,
         activation_bytes=activations,
-        max_model_len=_model_len(model, blocks, plan),
+        max_model_len=model.max_model_len,
         longest=model.max_model_len,
         **coefficients,
         step_times=step_times,
-        assumptions=(*model.assumptions, *memory_notes, *latency_notes),
+        assumptions=(),
+        groups=groups,
+        block_size=plan.block_size,
+        window_blocks=window_blocks,
+    )
+    held = found.model_len(blocks)
+    length_note = f"max_model_len {held:,}: the model's {model.max_model_len:,}, if the pool holds it"
+    said = (*model.assumptions, *memory_notes, length_note, *latency_notes)
+    return replace(found, max_model_len=held, assumptions=said)
+
+
+def _group_notes(model: ModelShapes, groups: KVGroups, block_bytes: float) -> Iterator[str]:
+    """How layers with a window share the pool with the others."""
+    if not model.window_layers:
+        return
+    local = f"{model.window_layers} of {model.layers} layers attend within {model.window:,} tokens"
+    if groups.texts is None:
+        yield f"{local}; in the pool every layer keeps the whole context (engine.disable_hybrid_kv_cache_manager)"
+        return
+    yield (
+        f"{local}: KV cache groups {', '.join(groups.texts)} of up to {groups.layers} layers, {block_bytes:,.0f} bytes "
+        "a block (engine.disable_hybrid_kv_cache_manager = true keeps the whole context of every layer)"
     )
 
 
@@ -256,8 +300,10 @@ def _checked(plan: Deployment, model: ModelShapes) -> Deployment:
     return plan
 
 
-def _model_len(model: ModelShapes, blocks: int, plan: Deployment) -> int:
-    return min(model.max_model_len, (blocks - 1) * plan.block_size)
+def _window_blocks(model: ModelShapes, groups: KVGroups, plan: Deployment) -> int:
+    """Blocks of a request's windows, and of the chunk behind them that is being prefilled."""
+    reach = min(model.window + plan.max_num_batched_tokens, model.max_model_len)
+    return groups.windows * (-(-reach // plan.block_size) + 1)
 
 
 def _activation_bytes(model: ModelShapes, plan: Deployment) -> float:

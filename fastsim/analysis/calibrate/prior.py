@@ -19,7 +19,7 @@ from fastsim.config import Config
 from fastsim.engines import engine_of
 from fastsim.errors import InputError
 from fastsim.presets import Estimate, estimate, load_gpu, load_model
-from fastsim.presets.model import DTYPE_BYTES
+from fastsim.presets.shapes import DTYPE_BYTES
 from fastsim.presets.step_times import StepTimes
 
 Floats = npt.NDArray[np.float64]

@@ -39,4 +39,6 @@ def deployment_flags(deployment: Mapping[str, Any], engine: str) -> list[str]:
         flags += names["fp8"].split()
     if not deployment.get("async_scheduling", True):
         flags += names["sync"].split()
+    if deployment.get("disable_hybrid_kv_cache_manager"):
+        flags += names["one_group"].split()
     return flags

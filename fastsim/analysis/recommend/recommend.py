@@ -118,7 +118,8 @@ def recommend(
 def _deployment(base: Config, hardware: Hardware | None) -> dict[str, Any]:
     """Fields of `Deployment` that the step times rest on and that are no defaults."""
     if hardware is not None:
-        return dict(hardware.given)
+        one_group = base.engine.disable_hybrid_kv_cache_manager and hardware.groups is not None
+        return dict(hardware.given) | ({"disable_hybrid_kv_cache_manager": True} if one_group else {})
     preset = base.latency.preset
     return {} if preset is None else {"tensor_parallel": gpus_of(preset)}
 

@@ -4,7 +4,7 @@ from math import lcm
 
 from fastsim.engines.declaration import OwnColumn
 from fastsim.engines.limits import Value
-from fastsim.engines.vllm.group_texts import effective_groups, is_plain
+from fastsim.engines.vllm.group_texts import effective_groups, held_by_group, is_plain
 from fastsim.rule import Effect, Rule
 
 SPEC_KEYS = tuple(
@@ -42,6 +42,12 @@ def is_special(texts: Texts, disabled: bool, block_size: int, method: str | None
 def is_plain_config(value: Value) -> bool:
     """Whether a configuration has one full-attention group and no drafts."""
     return not is_special(*(value(key) for key in (*LAYOUT, "spec.method")))
+
+
+def groups_held(value: Value, tokens: int) -> list[tuple[str, int]]:
+    """Name of each KV cache group, and blocks that a request of so many tokens holds in it; none of one full group."""
+    groups = effective_groups(*(value(key) for key in LAYOUT))
+    return [] if is_plain(groups) else held_by_group(groups, tokens)
 
 
 def _special_only_if(key: str, allowed: tuple[object, ...], sentence: str) -> Rule:

@@ -63,3 +63,20 @@ def effective_groups(texts: tuple[str, ...] | None, disabled: bool, block_size: 
 def is_plain(groups: tuple[KVCacheGroup, ...]) -> bool:
     """Whether there is one group, of full attention."""
     return [group.kind for group in groups] == ["full"]
+
+
+def held_by_group(groups: tuple[KVCacheGroup, ...], tokens: int) -> list[tuple[str, int]]:
+    """Blocks that a decoding request of so many tokens holds in each group, under the group's name.
+
+    A window keeps the blocks of the tokens that the next one still attends to; Mamba one state.
+    """
+    held = []
+    for group in groups:
+        size, kept = group.block_size, 0
+        if group.kind == "sliding":
+            kept = max(tokens - group.length + 1, 0) // size
+        elif group.kind == "chunked":
+            kept = tokens // group.length * group.length // size
+        blocks = 1 if group.kind.startswith("mamba") else -(-tokens // size) - kept
+        held.append((f"{group.kind}:{group.length}" if group.length else group.kind, blocks))
+    return held

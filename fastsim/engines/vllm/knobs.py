@@ -10,7 +10,14 @@ from pydantic import AfterValidator, Field
 
 from fastsim.engines.clock import ENDS, fits, overflow
 from fastsim.engines.declaration import Engine
-from fastsim.engines.vllm.group_rules import GROUP_EFFECTS, GROUP_RULES, SPEC_COLUMNS, SPEC_KEYS, is_plain_config
+from fastsim.engines.vllm.group_rules import (
+    GROUP_EFFECTS,
+    GROUP_RULES,
+    SPEC_COLUMNS,
+    SPEC_KEYS,
+    groups_held,
+    is_plain_config,
+)
 from fastsim.engines.vllm.group_texts import checked_groups
 from fastsim.engines.vllm.limits import NULL_BLOCKS, limits
 from fastsim.engines.vllm.policies import POLICIES
@@ -248,6 +255,8 @@ ENGINE = Engine(
     reserved_blocks=NULL_BLOCKS,
     limits=limits,
     is_plain=is_plain_config,
+    groups_held=groups_held,
+    grouped=tuple(name for name in NAMES if name != OLD),
     server=SERVER,
     policies=POLICIES,
     ends_at_max_model_len=True,

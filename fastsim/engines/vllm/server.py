@@ -37,6 +37,7 @@ SERVER = Server(
         "gpu_memory_utilization": "--gpu-memory-utilization",
         "fp8": "--kv-cache-dtype fp8",
         "sync": "--no-async-scheduling",
+        "one_group": "--disable-hybrid-kv-cache-manager",
     },
     of_gpu=of_gpu,
     of_release=version_settings,
