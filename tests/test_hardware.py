@@ -22,6 +22,10 @@ TRACE = Path(__file__).parent / "data" / "azure2023_conv_first2000.csv"
 HARDWARE = ["--model", "llama-3.1-8b", "--gpu", "h100"]
 
 
+UNSAID = ("typical_batch", "allreduce_us", "disable_hybrid_kv_cache_manager")
+"""What is assumed of mixtures, several GPUs and windows alone."""
+
+
 def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main(["run", *arguments])
@@ -38,7 +42,7 @@ def test_a_trace_runs_with_nothing_else_given(capsys: pytest.CaptureFixture[str]
     blocks = estimate(load_model("llama-3.1-8b"), load_gpu("h100"), **own).num_gpu_blocks
     assert row["usable_blocks"] == blocks - 1
     text = " ".join(err.split())
-    names = {name for name in Deployment.__dataclass_fields__ if name not in ("typical_batch", "allreduce_us")}
+    names = {name for name in Deployment.__dataclass_fields__ if name not in UNSAID}
     for word in (*names, "131,072 bytes a token", "14.96 GiB", "92% of 79.22 GiB", "a shipped table", "aiconfigurator"):
         assert word in text
     assert all(len(line) <= 80 for line in err.splitlines())
@@ -57,6 +61,7 @@ OTHERWISE: dict[str, Any] = {
     "activation_bytes": 5e9,
     "non_torch_bytes": 5e9,
     "typical_batch": 1,
+    "disable_hybrid_kv_cache_manager": "true",
     "step_times": "linear",
     "async_scheduling": "false",
 }
@@ -76,18 +81,19 @@ def given_by_hardware(config: Config) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ASSUMPTIONS)
 def test_everything_assumed_can_be_assumed_otherwise(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     four = {"tensor_parallel": 4}
-    plain = on_hardware("mixtral-8x7b", "h200", assume=["tensor_parallel=4"])
+    model = "gemma-3-27b" if name == "disable_hybrid_kv_cache_manager" else "mixtral-8x7b"
+    plain = on_hardware(model, "h200", assume=["tensor_parallel=4"])
     other = [f"{key}={value}" for key, value in (four | {name: OTHERWISE[name]}).items()]
-    changed = on_hardware("mixtral-8x7b", "h200", assume=other)
+    changed = on_hardware(model, "h200", assume=other)
     assert given_by_hardware(plain) != given_by_hardware(changed)
 
 
 def test_what_is_assumed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     load = ["--prompt-tokens", "50", "--output-tokens", "5", "--set", "workload.num_requests=2"]
     told = ""
-    for gpus, source in ((1, "auto"), (4, "linear")):
+    for model, gpus, source in (("gemma-3-4b", 1, "auto"), ("mixtral-8x7b", 4, "linear")):
         four = ["--tensor-parallel", str(gpus), "--assume", f"step_times={source}"]
-        assert run("--model", "mixtral-8x7b", "--gpu", "b200", *four, *load) == 0
+        assert run("--model", model, "--gpu", "b200", *four, *load) == 0
         told += " ".join(capsys.readouterr().err.split())
     assert not [name for name in ASSUMPTIONS if name not in told]
 

@@ -10,6 +10,7 @@ from fastsim.analysis.recommend.flags import deployment_flags
 from fastsim.cli import main
 from fastsim.cli.hardware import assumed
 from fastsim.config import Config, deployed, load_spec
+from fastsim.config.deployment import hardware_of
 from fastsim.engines import engine_of
 from fastsim.errors import InputError
 from fastsim.presets import estimate, load_gpu, load_model
@@ -132,18 +133,18 @@ def test_hardware_gives_groups_and_their_pool() -> None:
     assert given.engine.max_model_len == (2000 - 1 - windows) * 16
 
 
-@pytest.mark.parametrize("engine", ["vllm-0.16.0", "sglang-0.5.23"])
-def test_engines_without_groups_keep_the_whole_context(engine: str) -> None:
-    config = told(hardware__model="gpt-oss-20b", hardware__gpu="h100", engine__name=engine)
+def test_engines_without_groups_keep_the_whole_context() -> None:
+    config = told(hardware__model="gpt-oss-20b", hardware__gpu="h100", engine__name="sglang-0.5.23")
     assert config.engine.kv_cache_groups is None
-    pool = estimate(
-        load_model("gpt-oss-20b"),
-        load_gpu("h100"),
-        disable_hybrid_kv_cache_manager=True,
-        max_num_seqs=config.engine.max_num_seqs,
-        max_num_batched_tokens=config.engine.max_num_batched_tokens,
-    ).num_gpu_blocks
-    assert config.engine.num_gpu_blocks == pytest.approx(pool, rel=0.2)
+    config = told(hardware__model="gpt-oss-20b", hardware__gpu="h100", engine__name="vllm-0.16.0")
+    assert config.engine.kv_cache_groups is None
+    hardware = hardware_of(config.value)
+    assert hardware is not None
+    share = {"gpu_memory_utilization": hardware.taken.deployment["gpu_memory_utilization"]}
+    limits = {name: getattr(config.engine, name) for name in ("max_num_seqs", "max_num_batched_tokens")}
+    whole = {"disable_hybrid_kv_cache_manager": True}
+    found = estimate(load_model("gpt-oss-20b"), load_gpu("h100"), **whole, **share, **limits)
+    assert config.engine.num_gpu_blocks == found.num_gpu_blocks
 
 
 def test_without_the_hybrid_manager_a_flag_says_so() -> None:
