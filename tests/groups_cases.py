@@ -11,7 +11,16 @@ from fastsim.engines.vllm.groups.rows import GroupRun, run_recorded
 from fastsim.engines.vllm.state import NONE
 from tests.reference.requests import Request
 from tests.reference.vllm import Outcome, simulate
-from tests.vllm_cases import Case, Facts, first_difference, histogram_of, oracle_facts, records_of, workload_of
+from tests.vllm_cases import (
+    Case,
+    Facts,
+    first_difference,
+    histogram_of,
+    kernel_tape,
+    oracle_facts,
+    records_of,
+    workload_of,
+)
 
 MODES = {"stepping": (False, True), "fast-forward": (True, False)}
 """How the kernel can be run: (fast_forward, record_steps)."""
@@ -56,7 +65,7 @@ def kernel_facts(run: GroupRun, case: Case) -> Facts:
     totals: dict[str, Any] = {name: int(memory.totals[name][0]) for name in memory.totals.dtype.names or ()}
     totals["stop"] = Stop(totals["stop"]).name.lower()
     steps = None
-    if run.steps is not None:
+    if run.tape is not None:
         is_async = str(case["engine"]).endswith("-async")
         steps = [
             [
@@ -72,9 +81,10 @@ def kernel_facts(run: GroupRun, case: Case) -> Facts:
                 step.held_blocks,
                 [value for triple in step.verified for value in triple],
             ]
-            for step in run.steps
+            for step in run.tape.steps
         ]
-    return Facts(steps, rows, totals, memory.gaps.histogram, free_order(run, case))
+    tape = kernel_tape(run.tape)
+    return Facts(steps, rows, totals, memory.gaps.histogram, free_order(run, case), tape)
 
 
 def free_order(run: GroupRun, case: Case) -> list[Any]:
@@ -127,6 +137,7 @@ def oracle_facts_with_drafts(outcome: Outcome, case: Case) -> Facts:
         facts.totals,
         histogram_of([g for r in outcome.requests for g in r.gaps_us]),
         outcome.free_order,
+        facts.tape,
     )
 
 

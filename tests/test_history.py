@@ -15,8 +15,13 @@ from fastsim.analysis.explain.waits import stays_of
 from fastsim.config import load_config
 from fastsim.engines.outputs import NEVER, TOTALS_DTYPE
 from fastsim.engines.tape import Reason
+from fastsim.engines.vllm.groups.rows import GroupRun
+from fastsim.engines.vllm.runtime import VllmRun
 from fastsim.simulation import Result, simulate
+from tests.groups_cases import GROUP_KEYS, group_records_of
+from tests.groups_cases import run_recorded as run_groups
 from tests.reference.cases import random_case
+from tests.reference.group_cases import FAMILIES, random_group_case
 from tests.reference.requests import Request
 from tests.reference.scheduler import Scheduler
 from tests.reference.vllm import Outcome
@@ -27,6 +32,9 @@ from tests.vllm_cases import Case, config_of, records_of, run_recorded, workload
 POLICIES = [None] * 4 + list(MEMBERS)
 RARE = (349, 1988)
 """Seeds of requests held at the door, and of one that finds its own output in flight."""
+OF_GROUPS = {"STATE", "ALIGNED"}
+"""Reasons that only some kinds of groups know."""
+OF_POLICY_FILES = {"POLICY_ADMIT", "POLICY_CAP"}
 BEFORE = ("BUSY", "DOOR")
 """What a request waits for before any scan can have seen it."""
 Waiting = list[tuple[int, dict[int, str]]]
@@ -60,10 +68,22 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
     return noted
 
 
+def drawn_with_groups(seed: int) -> tuple[Case, list[Request], str]:
+    """The same with KV cache groups, drafts or both, every other one asynchronous."""
+    family, policies, asynchronous = FAMILIES[seed % len(FAMILIES)], seed // len(FAMILIES) % 2 == 1, seed % 2 == 1
+    case, requests = random_group_case(random.Random(seed), family=family, policies=policies, asynchronous=asynchronous)
+    case["b0_us"] = max(case["b0_us"], 1.0)
+    return case, requests, f"seed {seed}, {family}"
+
+
 def history(case: Case, requests: list[Request]) -> History:
     """The kernel's history of a case of the oracle."""
     workload = workload_of(case, requests)
-    run = run_recorded(records_of(case), workload, fast_forward=True, record_steps=True)
+    run: VllmRun | GroupRun
+    if GROUP_KEYS & case.keys():
+        run = run_groups(*group_records_of(case), workload, fast_forward=True, record_steps=True)
+    else:
+        run = run_recorded(records_of(case), workload, fast_forward=True, record_steps=True)
     totals = {name: int(run.memory.totals[name][0]) for name in TOTALS_DTYPE.names or ()}
     assert run.tape is not None
     return history_from(run.tape, workload, run.memory.log, totals)
@@ -80,11 +100,10 @@ def expected_parts(waiting: Waiting, request: int, gone_us: int) -> list[tuple[i
     return [part for part in parts if part[1] > part[0]]
 
 
-def compare(seeds: Iterable[int], waiting: Waiting) -> Counter[str]:
+def compare(cases: Iterable[tuple[Case, list[Request], str]], waiting: Waiting) -> Counter[str]:
     """Every reason of every wait of every request is the oracle's. Returns how often each was met."""
     met: Counter[str] = Counter()
-    for seed in seeds:
-        case, requests, what = drawn(seed)
+    for case, requests, what in cases:
         waiting.clear()
         outcome = reference(case, requests, check=False)
         found = history(case, requests)
@@ -98,7 +117,7 @@ def compare(seeds: Iterable[int], waiting: Waiting) -> Counter[str]:
             queued = [(p.start_us, p.end_us, p.reason.name) for p in parts if p.reason.name not in BEFORE]
             assert queued == expected, f"{what}, request {request}"
             assert all(p.reason is not Reason.DOOR or request in held for p in parts), f"{what}, request {request}"
-            told = explain(found, config_of(case), request)
+            told = explain(found, config_of({key: case[key] for key in case.keys() - GROUP_KEYS}), request)
             sums: Counter[Reason] = Counter()
             for part in parts:
                 sums[part.reason] += part.end_us - part.start_us
@@ -120,14 +139,21 @@ def compare_preemptions(found: History, outcome: Outcome, what: str) -> None:
 
 
 def test_reasons_are_those_of_the_oracle(waiting: Waiting) -> None:
-    met = compare([*range(3 * len(POLICIES)), *RARE], waiting)
-    assert met.keys() == {r.name for r in Reason if r is not Reason.EMPTY and not r.name.startswith("POLICY_")}
+    met = compare(map(drawn, [*range(3 * len(POLICIES)), *RARE]), waiting)
+    assert met.keys() == {reason.name for reason in Reason} - {"EMPTY", *OF_GROUPS, *OF_POLICY_FILES}
+
+
+def test_reasons_with_groups_and_drafts_are_those_of_the_oracle(waiting: Waiting) -> None:
+    met = compare(map(drawn_with_groups, range(60)), waiting)
+    assert met.keys() >= OF_GROUPS
 
 
 @pytest.mark.slow
 def test_reasons_of_many_cases(waiting: Waiting) -> None:
     start = int(os.environ.get("FASTSIM_SEED", "1000"))
-    compare(range(start, start + int(os.environ.get("FASTSIM_CASES", "2000"))), waiting)
+    seeds = range(start, start + int(os.environ.get("FASTSIM_CASES", "2000")))
+    compare(map(drawn, seeds), waiting)
+    compare(map(drawn_with_groups, seeds), waiting)
 
 
 # --- The discussion ---------------------------------------------------------------------------------------------------

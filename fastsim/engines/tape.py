@@ -4,7 +4,7 @@
 kernel noted onto these words; whoever reads them knows no engine.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ class Reason(StrEnum):
     GATE = "KV blocks for all its tokens (full-sequence gate)"
     WATERMARK = "KV blocks held free by the watermark"
     PROJECTION = "projected admission"
+    STATE = "a prefix that this very step computes"
+    ALIGNED = "no room for a chunk up to a block boundary"
     CHUNKING = "no room for its whole prompt (chunked prefill is off)"
     DEFERRED = "prefill_schedule_interval"
     BYPASS_LIMIT = "one that may not be passed again (max_admission_bypasses)"
@@ -38,6 +40,9 @@ class Step:
 
     `scheduled` is (request, tokens) in the scheduler's order; times in microseconds. `finished`, `free_end`, `running`
     and `waiting` are those when its output has been processed.
+
+    With KV cache groups or drafts: `held_blocks` are the blocks in the tables of all running requests after schedule(),
+    by group (each holder of a shared block counts it); `verified` is (request, drafts verified, accepted).
     """
 
     t_us: int
@@ -50,6 +55,8 @@ class Step:
     waiting: int
     start_us: int
     end_us: int
+    held_blocks: list[int] = field(default_factory=list)
+    verified: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class Queued(NamedTuple):
@@ -138,8 +145,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Tape:
-    """One run: its steps, the call of each, and what happened after the last of them."""
+    """One run: its steps, the call of each, and what happened after the last of them.
+
+    `drafting`: requests have drafts, so what they have computed is known when a step's output has been processed.
+    """
 
     steps: list[Step]
     calls: list[Call]
     after: tuple[Event, ...]
+    drafting: bool = False

@@ -125,12 +125,16 @@ class KVCache:
         leaving: Sequence[Block] = (),
     ) -> bool:
         """Are there blocks for `n` tokens on top of `start` computed ones (the gate asks it for the whole request)?"""
+        for_step, for_all, free = self.needs(request, start, n, hits, gate=gate, leaving=leaving)
+        return max(for_step, for_all) + watermark <= free
+
+    def hits_state_of_this_call(self, hits: Hits) -> bool:
+        """Whether a hit is a state that is being computed in this very step: nobody can start from it yet."""
         for group in self.groups:
             last = hits.of(group)[-1] if hits.of(group) else None
             if isinstance(group, AlignedStateGroup) and last and last.block_hash in self.hashed_in_this_call:
-                return False  # its state is being computed in this very step
-        for_step, for_all, free = self.needs(request, start, n, hits, gate=gate, leaving=leaving)
-        return max(for_step, for_all) + watermark <= free
+                return True
+        return False
 
     def needs(
         self,

@@ -431,7 +431,7 @@ class Scheduler:
             drafts = self.speculation.k
             n += drafts
             if n > room:
-                return Plan(Verdict.STOP)
+                return Plan(Verdict.STOP, refusal=Refusal("CHUNKING", n, room))
         if 0 < self.threshold < n:
             n = self.threshold
         if not self.config.enable_chunked_prefill and n > room:
@@ -442,10 +442,12 @@ class Scheduler:
             aligned, drafts = min(aligned, 1), 0
         n = aligned
         if n == 0:
-            return Plan(Verdict.STOP)
+            return Plan(Verdict.STOP, refusal=Refusal("ALIGNED"))
         if not self.projection.admits(candidate, running):
             expected = sum(map(self.projection.expected_blocks, [*running, candidate]))
             return Plan(Verdict.DEFER, refusal=Refusal("PROJECTION", expected, int(self.projection.limit)))
+        if self.kv.hits_state_of_this_call(hits):
+            return Plan(Verdict.DEFER, refusal=Refusal("STATE"))
         gate = self.config.scheduler_reserve_full_isl and not swapped
         watermark = int(self.config.watermark * self.config.num_gpu_blocks) if running else 0
         blocks = leaving.blocks if leaving is not None else []

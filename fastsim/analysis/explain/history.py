@@ -12,7 +12,7 @@ from fastsim.config import Config
 from fastsim.engines import check_ability
 from fastsim.engines.outputs import RequestLog
 from fastsim.engines.tape import Admitted, Preempted, Tape
-from fastsim.errors import InputError, WorkError
+from fastsim.errors import WorkError
 
 if TYPE_CHECKING:
     from fastsim.simulation import Result
@@ -56,19 +56,12 @@ def history_of(result: "Result") -> History:
 
     Raises
     ------
-    InputError
-        Where this configuration keeps no tape.
     WorkError
         When what was recorded disagrees with the run's own log and totals.
     """
     check_recorded(result.config)
-    if result.steps is None:
-        raise ValueError("a result without steps: simulate(..., record_steps=True) was expected")
     if result.tape is None:
-        raise InputError(
-            "with KV cache groups or drafts only steps are recorded, and not why and for whom, from which timelines "
-            "and the stories of requests are made: leave engine.kv_cache_groups and speculation away"
-        )
+        raise ValueError("a result without a tape: simulate(..., record_steps=True) was expected")
     return history_from(result.tape, result.workload, result.requests, result.totals)
 
 

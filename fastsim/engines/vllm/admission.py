@@ -145,8 +145,11 @@ def try_admit(s, i, leaving):
     available = free - evictable - watermark
     if not fits(s, i, computed + tokens, hits, swapped, available):
         if s.cfg["record"]:
-            gated = s.cfg["scheduler_reserve_full_isl"] and not swapped
-            note_lack(s, i, computed + tokens, hits, evictable, free, watermark, gated)
+            for_step = max(blocks_for(s, computed + tokens) - hits, 0) + evictable
+            for_all = for_step
+            if s.cfg["scheduler_reserve_full_isl"] and not swapped:
+                for_all = blocks_for(s, s.req.num_tokens[i]) - hits + evictable
+            note_lack(s, i, for_step, for_all, free, watermark)
         return ScanEnd.BLOCKS
     if s.cfg["policy_admit"] and running > 0 and not gate_admits(s, i, computed, hits, tokens):
         if s.cfg["record"]:

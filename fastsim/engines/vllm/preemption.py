@@ -178,7 +178,8 @@ def preempt_request(s, i, evictor, lacked):
     For `evictor`, who lacks `lacked` blocks; 0: who takes its slot.
     """
     if s.cfg["record"]:
-        note_victim(s, i, evictor, lacked)
+        computed = computed_tokens(s, i)
+        note_victim(s, i, evictor, lacked, computed, computed + 1 if on_clock(s, i) else length(s, i))
     if i == s.st["cursor_explicit"]:
         s.st["cursor_explicit"] = s.req.lane_next[i]
     if i == s.st["cursor_due"]:

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.vllm.codes import PreemptionMode
-from fastsim.engines.vllm.free_list import blocks_for
 from fastsim.engines.vllm.gaps import gap_log_has_room
-from fastsim.engines.vllm.lanes import computed_tokens, length, on_clock
+from fastsim.engines.vllm.lanes import on_clock
 from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.engines.vllm.state import NONE
 
@@ -131,9 +130,15 @@ def record_schedule(s, start_us, end_us):
         s.rec.calls[row, 5] = 1
     else:
         _record_list(s, row)
+    s.rec.calls[row, 4] = s.st["admissions"]
+    record_call(s, row)
+
+
+@helper
+def record_call(s, row):
+    """Who runs after the schedule() call of a row, the events since the one before, and how its scan ended."""
     s.rec.calls[row, 0] = s.st["running"]
     s.rec.calls[row, 3] = s.st["rec_events"] - s.st["rec_called"]
-    s.rec.calls[row, 4] = s.st["admissions"]
     s.st["rec_called"] = s.st["rec_events"]
     _record_scan(s, row)
 
@@ -244,15 +249,12 @@ def note_refusal(s, i, reason, needed, available, watermark):
 
 
 @helper
-def note_lack(s, i, tokens, hits, evictable, free, watermark, gated):
+def note_lack(s, i, for_step, for_all, free, watermark):
     """Request `i` lacks blocks: what it would have taken off the free list, and which of the tests decided.
 
     The watermark if it had the blocks but for that; the gate if it had those of this step; else the blocks.
     """
-    for_step = max(blocks_for(s, tokens) - hits, 0) + evictable
-    needed = for_step
-    if gated:
-        needed = max(needed, blocks_for(s, s.req.num_tokens[i]) - hits + evictable)
+    needed = max(for_step, for_all)
     reason = ScanEnd.BLOCKS
     if needed <= free:
         reason = ScanEnd.WATERMARK
@@ -271,10 +273,8 @@ def cap_reason(s):
 
 
 @helper
-def note_victim(s, i, evictor, lacked):
-    """Running request `i` is about to be preempted: what it has. `note_loss` completes the event."""
-    computed = computed_tokens(s, i)
-    tokens = computed + 1 if on_clock(s, i) else length(s, i)
+def note_victim(s, i, evictor, lacked, computed, tokens):
+    """Running request `i`, `tokens` long, is about to be preempted. `note_loss` completes the event."""
     _write(s, EventKind.PREEMPTED, i, evictor, lacked, computed, tokens - s.wl.prompt_tokens[i])
     s.st["victim_free"] = s.st["free"]
 

@@ -39,7 +39,7 @@ from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log,
 from fastsim.engines.vllm.recorder import Recorder, new_recorder
 from fastsim.engines.vllm.records import config_records
 from fastsim.engines.vllm.state import WorkloadArrays
-from fastsim.engines.vllm.tape import recorded_tape, recorder_holds
+from fastsim.engines.vllm.tape import recorded_steps, recorded_tape, recorder_holds
 from fastsim.errors import InputError
 from fastsim.metrics import new_rows
 from fastsim.metrics.columns import PARAMS_DTYPE
@@ -145,13 +145,13 @@ class VllmRuntime(Runtime):
             else:
                 capacity *= 4 if record_steps else 1
                 memory = with_larger_gap_log(memory)
-        tape = recorded_tape(recorder, memory.scalars[0]) if record_steps else None
+        steps = recorded_steps(recorder, memory.scalars[0]) if record_steps else None
+        tape = recorded_tape(recorder, memory.scalars[0], steps) if steps is not None else None
         classes = None
         if bounds is not None:
             summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
             classes = summary.columns(memory.log, memory.totals, params, bounds, *rows)
         plain = plain_rows(*rows, classes)
-        steps = None if tape is None else tape.steps
         return VllmRun(memory.log, memory.totals, plain, median(times), steps=steps, tape=tape, memory=memory)
 
     def compile_kernels(self) -> None:

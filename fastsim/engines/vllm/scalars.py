@@ -8,7 +8,8 @@ import numpy as np
 class ScanEnd(IntEnum):
     """The first reason that stopped the waiting loop of a step: what fast-forward may conclude from it.
 
-    Only the tape has those from GATE on: the kernels take the first three of them for BLOCKS, the fourth for CAP.
+    Only the tape has those from GATE on, but for POLICY_ADMIT: the kernels take GATE, WATERMARK, PROJECTION and STATE
+    for BLOCKS, RUNNING_CAP and POLICY_CAP for CAP, ALIGNED for CHUNKING.
     """
 
     SKIPPED = 0  # a request was preempted in this step, so there was no scan
@@ -27,6 +28,8 @@ class ScanEnd(IntEnum):
     IN_FLIGHT = 13  # asynchronous: passed over, its own output is in flight
     POLICY_ADMIT = 14  # `admit` of a policy file
     POLICY_CAP = 15  # its `cap`
+    STATE = 16  # groups: its hit is a state that this very step computes
+    ALIGNED = 17  # groups: the budget has no room for a chunk that ends at a block boundary
 
 
 SCALARS_DTYPE = np.dtype(

@@ -19,7 +19,7 @@ from fastsim.engines.tape import (
     Step,
     Tape,
 )
-from fastsim.engines.vllm.recorder import LIMITS, SAME, EventKind, Recorder
+from fastsim.engines.vllm.recorder import LIMITS, SAME, EventKind
 from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.engines.vllm.state import NONE
 
@@ -33,6 +33,8 @@ REASONS = {
     ScanEnd.GATE: Reason.GATE,
     ScanEnd.WATERMARK: Reason.WATERMARK,
     ScanEnd.PROJECTION: Reason.PROJECTION,
+    ScanEnd.STATE: Reason.STATE,
+    ScanEnd.ALIGNED: Reason.ALIGNED,
     ScanEnd.CHUNKING: Reason.CHUNKING,
     ScanEnd.DEFERRED: Reason.DEFERRED,
     ScanEnd.BYPASS_LIMIT: Reason.BYPASS_LIMIT,
@@ -53,7 +55,7 @@ READERS: dict[int, Callable[[list[int]], Event]] = {
 }
 
 
-def recorder_holds(rec: Recorder, scalars: npt.NDArray[np.void] | np.void) -> bool:
+def recorder_holds(rec: Any, scalars: npt.NDArray[np.void] | np.void) -> bool:
     """Whether everything that the run noted found room."""
     events, preempted = int(scalars["rec_events"]), int(scalars["rec_preempted"])
     return bool(events <= len(rec.events) and preempted <= len(rec.preempted))
@@ -86,9 +88,8 @@ def recorded_steps(rec: Any, scalars: npt.NDArray[np.void] | np.void) -> list[St
     return steps
 
 
-def recorded_tape(rec: Recorder, scalars: npt.NDArray[np.void] | np.void) -> Tape:
-    """The whole record."""
-    steps = recorded_steps(rec, scalars)
+def recorded_tape(rec: Any, scalars: npt.NDArray[np.void] | np.void, steps: list[Step], drafting: bool = False) -> Tape:
+    """The whole record, the steps of which have been read."""
     events = [READERS[row[0]](row) for row in rec.events[: int(scalars["rec_events"])].tolist()]
     calls = []
     at = 0
@@ -96,4 +97,4 @@ def recorded_tape(rec: Recorder, scalars: npt.NDArray[np.void] | np.void) -> Tap
         mine = tuple(events[at : at + size])
         calls.append(Call(running, REASONS[ScanEnd(reason)], None if request == NONE else request, mine))
         at += size
-    return Tape(steps, calls, tuple(events[at:]))
+    return Tape(steps, calls, tuple(events[at:]), drafting)

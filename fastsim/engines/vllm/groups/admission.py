@@ -23,6 +23,7 @@ from fastsim.engines.vllm.groups.tables import (
     take_hits,
     take_slots,
 )
+from fastsim.engines.vllm.recorder import EventKind, cap_reason, note, note_lack, note_refusal
 from fastsim.engines.vllm.running_cap import note_cap_bound
 from fastsim.engines.vllm.scalars import ScanEnd
 from fastsim.engines.vllm.state import NONE
@@ -78,10 +79,12 @@ def _scan_waiting(s):
         if full:
             victim = slot_victim(s, i)
             if victim == NONE:
+                if s.cfg["record"]:
+                    note_refusal(s, i, cap_reason(s), s.st["running"], cap, 0)
                 return ScanEnd.CAP
             refusal = try_admit(s, i, victim)
             if refusal == ADMITTED:
-                preempt_request(s, victim)
+                preempt_request(s, victim, i, 0)
                 refusal = try_admit(s, i, NONE)
         else:
             refusal = try_admit(s, i, NONE)
@@ -106,6 +109,8 @@ def try_admit(s, i, leaving):
     computed = s.st["hit_tokens"]
     length = s.req.num_tokens[i]
     if s.st["defer"] and computed < length - 1:
+        if s.cfg["record"]:
+            note_refusal(s, i, ScanEnd.DEFERRED, 0, 0, 0)
         return ScanEnd.DEFERRED
     tokens = length - computed
     room = room_in_budgets(s)
@@ -121,11 +126,11 @@ def try_admit(s, i, leaving):
         drafts = s.cfg["k"]
         tokens += drafts
         if tokens > room:
-            return ScanEnd.CHUNKING
+            return _lacks_budget(s, i, ScanEnd.CHUNKING, tokens, room)
     if 0 < s.st["threshold"] < tokens:
         tokens = s.st["threshold"]
     if not s.cfg["enable_chunked_prefill"] and tokens > room:
-        return ScanEnd.CHUNKING
+        return _lacks_budget(s, i, ScanEnd.CHUNKING, tokens, room)
     tokens = min(tokens, room)
     if s.cfg["aligned_group"] != NONE:
         aligned = align_chunk(s, i, computed, tokens, s.st["junction"])
@@ -134,7 +139,7 @@ def try_admit(s, i, leaving):
             drafts = 0
         tokens = aligned
         if tokens == 0:
-            return ScanEnd.CHUNKING
+            return _lacks_budget(s, i, ScanEnd.ALIGNED, 0, 0)
     if s.cfg["admission"] != Admission.GREEDY and not _projection_admits(s, i, leaving):
         return ScanEnd.BLOCKS
     if not _fits(s, i, computed, computed + tokens, s.cfg["watermark_blocks"] if running > 0 else 0, leaving):
@@ -142,6 +147,14 @@ def try_admit(s, i, leaving):
     if leaving == NONE:
         _admit(s, i, computed, tokens, drafts)
     return ADMITTED
+
+
+@helper
+def _lacks_budget(s, i, reason, needed, room):
+    """Request `i` asks for more tokens than there is room for: the scan ends."""
+    if s.cfg["record"]:
+        note_refusal(s, i, reason, needed, room, 0)
+    return ScanEnd.CHUNKING
 
 
 @inlined
@@ -162,19 +175,25 @@ def _pads(s, computed):
 def _fits(s, i, start, end, watermark, leaving):
     """The full-sequence gate, then the blocks of this step, beside the hits that leave the free list."""
     if s.cfg["enable_prefix_caching"] and s.cfg["aligned_group"] != NONE and hits_state_of_this_step(s):
+        if s.cfg["record"]:
+            note_refusal(s, i, ScanEnd.STATE, 0, 0, 0)
         return False
-    free = s.st["free"] - watermark
+    free = s.st["free"]
     if leaving != NONE:
         free += _hold(s, leaving, -1)
-    if s.cfg["enable_prefix_caching"]:
-        free -= count_evictable(s)
+    evictable = count_evictable(s) if s.cfg["enable_prefix_caching"] else 0
     if leaving != NONE:
         _hold(s, leaving, 1)
+    for_all = 0
     if s.cfg["scheduler_reserve_full_isl"]:
         whole = s.req.num_tokens[i]
-        if blocks_needed(s, i, whole, whole, start, whole, True) > free:
-            return False
-    return blocks_needed(s, i, end, slots_of(s, end), start, end, False) <= free
+        for_all = blocks_needed(s, i, whole, whole, start, whole, True) + evictable
+    for_step = blocks_needed(s, i, end, slots_of(s, end), start, end, False) + evictable
+    if max(for_step, for_all) + watermark <= free:
+        return True
+    if s.cfg["record"]:
+        note_lack(s, i, for_step, for_all, free, watermark)
+    return False
 
 
 @helper
@@ -199,6 +218,8 @@ def _hold(s, leaving, change):
 def _admit(s, i, computed, tokens, drafts):
     """Give waiting request `i` its blocks, and move it to the end of the running list and onto this step's list."""
     s.req.junction[i] = s.st["junction"]
+    if s.cfg["record"]:
+        note(s, EventKind.ADMITTED, i, s.req.num_tokens[i], computed, 0, 0)
     open_tables(s, i)
     if s.cfg["enable_prefix_caching"]:
         take_hits(s, i)
@@ -250,4 +271,9 @@ def _projection_admits(s, i, leaving):
             total += _expected_blocks(s, k)
             others += 1
         k = s.req.run_next[k]
-    return others == 0 or total <= s.cfg["overcommit"] * s.st["usable"]
+    limit = s.cfg["overcommit"] * s.st["usable"]
+    if others == 0 or total <= limit:
+        return True
+    if s.cfg["record"]:
+        note_refusal(s, i, ScanEnd.PROJECTION, total, int(limit), 0)
+    return False

@@ -1,69 +1,53 @@
 """The per-step record: as `fastsim.engines.vllm.recorder`, with blocks by group and drafts."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import helper
-from fastsim.engines import tape
+from fastsim.engines.tape import Tape
 from fastsim.engines.vllm.groups.state import Record
-from fastsim.engines.vllm.recorder import EVENT_COLUMNS, new_recorder
+from fastsim.engines.vllm.recorder import new_recorder, record_call
 from fastsim.engines.vllm.recorder import record_update as record_update
 from fastsim.engines.vllm.state import NONE
-from fastsim.engines.vllm.tape import recorded_steps as plain_steps
-
-
-@dataclass(frozen=True)
-class GroupStep(tape.Step):
-    """A step, and what groups and drafts add.
-
-    `held_blocks` are the blocks in the tables of all running requests after schedule(), by group (each holder of a
-    shared block counts it); `verified` is (request, drafts verified, accepted), in scheduled order.
-    """
-
-    held_blocks: list[int]
-    verified: list[tuple[int, int, int]]
+from fastsim.engines.vllm.tape import recorded_steps, recorded_tape
 
 
 def new_record(capacity: int, num_groups: int) -> Record:
     """Room for `capacity` steps, scheduled entries, preemptions, completions and verifications each."""
-    plain = new_recorder(capacity)
     return Record(
-        plain.steps,
-        plain.scheduled,
-        plain.preempted,
-        plain.finished,
+        *new_recorder(capacity),
         np.zeros(capacity * num_groups, np.int32),
         np.zeros((capacity, 3), np.int32),
         np.zeros(capacity, np.int32),
-        np.zeros((0, EVENT_COLUMNS), np.int64),
     )
 
 
-def recorded_steps(rec: Record, scalars: npt.NDArray[np.void], num_groups: int) -> list[tape.Step]:
-    """The record as a list of steps."""
-    plain = plain_steps(rec, scalars)
+def recorded(rec: Record, scalars: npt.NDArray[np.void], num_groups: int, drafting: bool) -> Tape:
+    """The record read back."""
+    plain = recorded_steps(rec, scalars)
     verified = list(map(tuple, rec.verified[: int(scalars["rec_verified"])].tolist()))
     held = rec.held[: len(plain) * num_groups].reshape(len(plain), num_groups).tolist()
-    steps: list[tape.Step] = []
+    steps = []
     at = 0
     for step, held_blocks, count in zip(plain, held, rec.steps_verified.tolist(), strict=False):
-        steps.append(GroupStep(**vars(step), held_blocks=held_blocks, verified=verified[at : at + count]))
+        steps.append(replace(step, held_blocks=held_blocks, verified=verified[at : at + count]))
         at += count
-    return steps
+    return recorded_tape(rec, scalars, steps, drafting)
 
 
 @helper
 def record_has_room(s):
-    """Whether any possible next step fits."""
+    """Whether any possible next step fits; of preemptions and events, whether those until now did."""
     n = s.wl.prompt_tokens.shape[0]
     return (
         s.st["rec_steps"] + s.st["in_flight"] < s.rec.steps.shape[0]
         and s.st["rec_scheduled"] + n <= s.rec.scheduled.shape[0]
-        and s.st["rec_preempted"] + n <= s.rec.preempted.shape[0]
+        and s.st["rec_preempted"] <= s.rec.preempted.shape[0]
         and s.st["rec_finished"] + n <= s.rec.finished.shape[0]
         and s.st["rec_verified"] + n <= s.rec.verified.shape[0]
+        and s.st["rec_events"] <= s.rec.events.shape[0]
     )
 
 
@@ -91,3 +75,4 @@ def record_schedule(s, base, start_us, end_us):
             held += s.tab.live[s.req.row[i] * num_groups + j]
             i = s.req.run_next[i]
         s.rec.held[row * num_groups + j] = held
+    record_call(s, row)

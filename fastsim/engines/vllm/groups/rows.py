@@ -10,17 +10,18 @@ import numpy.typing as npt
 
 from fastsim._jit import borrow, constant, entry
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
-from fastsim.engines.tape import Step
+from fastsim.engines.tape import Tape
 from fastsim.engines.vllm.codes import CONFIG_DTYPE
 from fastsim.engines.vllm.groups.codes import GroupKind
 from fastsim.engines.vllm.groups.layout import Group, GroupRecords, Layout, group_records
 from fastsim.engines.vllm.groups.loop import run_configuration
 from fastsim.engines.vllm.groups.memory import Memory, new_memory, place_tables
-from fastsim.engines.vllm.groups.recorder import new_record, recorded_steps
+from fastsim.engines.vllm.groups.recorder import new_record, recorded
 from fastsim.engines.vllm.groups.state import Record, State
 from fastsim.engines.vllm.loop import LOG_FULL
 from fastsim.engines.vllm.memory import workload_arrays
 from fastsim.engines.vllm.state import WorkloadArrays
+from fastsim.engines.vllm.tape import recorder_holds
 from fastsim.metrics import new_rows
 from fastsim.metrics.columns import PARAMS_DTYPE
 from fastsim.metrics.scratch import new_scratch
@@ -77,12 +78,12 @@ RECORD_CAPACITY = 4096
 
 
 class GroupRun(NamedTuple):
-    """One run: what it left in memory, its row as records, its steps if recorded, and milliseconds (median)."""
+    """One run: what it left in memory, its row as records, its tape if recorded, and milliseconds (median)."""
 
     memory: Memory
     floats: npt.NDArray[np.void]
     ints: npt.NDArray[np.void]
-    steps: list[Step] | None
+    tape: Tape | None
     kernel_ms: float
 
 
@@ -109,12 +110,13 @@ def run_recorded(
     while len(times) < repeat:
         record = new_record(capacity, num_groups)
         start = perf_counter_ns()
-        if run_part(records, params, workload, memory, record, rows):
+        done = run_part(records, params, workload, memory, record, rows)
+        if done and (not record_steps or recorder_holds(record, memory.scalars[0])):
             times.append((perf_counter_ns() - start) / 1e6)
         else:
             capacity *= 4
-    steps = recorded_steps(record, memory.scalars[0], num_groups) if record_steps else None
-    return GroupRun(memory, rows[0], rows[1], steps, median(times))
+    tape = recorded(record, memory.scalars[0], num_groups, bool(records.engine["k"][0])) if record_steps else None
+    return GroupRun(memory, rows[0], rows[1], tape, median(times))
 
 
 def run_rows(

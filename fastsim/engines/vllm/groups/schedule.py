@@ -12,6 +12,7 @@ from fastsim.engines.vllm.groups.tables import (
     take_slots,
 )
 from fastsim.engines.vllm.preemption import select_victim
+from fastsim.engines.vllm.recorder import note_loss, note_victim
 from fastsim.engines.vllm.schedule import defers_prefill, self_preemption_stops
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.waiting import enqueue
@@ -100,8 +101,11 @@ def schedule_running(s, i):
     if end > s.req.quiet_end[i] or computed - s.req.inflight[i] >= s.req.quiet_start[i]:
         others = 0
         while not allocate_running(s, i, computed, end):
+            lacked = 0
+            if s.cfg["record"]:
+                lacked = blocks_needed(s, i, end, slots_of(s, end), computed, end, False) - s.st["free"]
             victim = select_victim(s)
-            preempt_request(s, victim)
+            preempt_request(s, victim, i, lacked)
             if victim == i:
                 s.tot["ineffective_preemptions"] += others
                 return not self_preemption_stops(s)
@@ -222,8 +226,13 @@ def running_remove(s, i):
 
 
 @helper
-def preempt_request(s, i):
-    """Preempt running request `i`: un-schedule it, free its blocks, put it back into the waiting queue."""
+def preempt_request(s, i, evictor, lacked):
+    """Preempt running request `i`: un-schedule it, free its blocks, put it back into the waiting queue.
+
+    For `evictor`, who lacks `lacked` blocks; 0: who takes its slot.
+    """
+    if s.cfg["record"]:
+        note_victim(s, i, evictor, lacked, s.req.num_computed_tokens[i], length_in_flight(s, i))
     if i == s.st["cursor"]:
         s.st["cursor"] = s.req.run_next[i]
     _unschedule(s, i)
@@ -240,8 +249,7 @@ def preempt_request(s, i):
     if s.cfg["boost_after"] > 0 and s.log.num_preemptions[i] >= s.cfg["boost_after"]:
         s.req.protected[i] = 1
     if s.cfg["record"]:
-        s.rec.preempted[s.st["rec_preempted"]] = i
-        s.st["rec_preempted"] += 1
+        note_loss(s, i)
     s.st["preempted"] += 1
     s.req.waiting_since_us[i] = s.st["now_us"]
     enqueue(s, i, True)

@@ -98,7 +98,10 @@ def special_run(
         summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
         classes = summary.columns(run.memory.log, run.memory.totals, params, bounds, run.floats, run.ints)
     rows = plain_rows(run.floats, run.ints, classes)
-    return SpecialRun(run.memory.log, run.memory.totals, rows, run.kernel_ms, steps=run.steps, by_request=by_request)
+    steps = None if run.tape is None else run.tape.steps
+    return SpecialRun(
+        run.memory.log, run.memory.totals, rows, run.kernel_ms, steps=steps, tape=run.tape, by_request=by_request
+    )
 
 
 def fill_own_columns(records: GroupRecords, floats: Records, ints: Records, totals: Records) -> None:

@@ -225,18 +225,18 @@ class Record(NamedTuple):
     """The per-step record: as `fastsim.engines.vllm.recorder.Recorder`, and what groups and drafts add.
 
     `held` (capacity * num_groups): blocks by group after schedule(). `verified` (capacity, 3): request, drafts
-    verified, accepted; `steps_verified` (capacity,): how many of these a step has. `events` has no rows: these kernels
-    keep no tape, and what the rules they share would note on it is not written.
+    verified, accepted; `steps_verified` (capacity,): how many of these a step has.
     """
 
     steps: Any
     scheduled: Any
     preempted: Any
     finished: Any
+    calls: Any
+    events: Any
     held: Int32Array
     verified: Any
     steps_verified: Int32Array
-    events: Any
 
 
 class State(NamedTuple):
