@@ -13,6 +13,7 @@ from fastsim.analysis.explain.history import history_of
 from fastsim.analysis.explain.timeline import REQUESTS, SCHEDULER, Timeline, make_timeline
 from fastsim.cli import main
 from fastsim.config import load_config
+from fastsim.engines.tape import Reason
 from fastsim.simulation import Result, simulate
 
 SPIKE = ["workload.arrival.kind=all_at_once", "workload.num_requests=50"]
@@ -32,9 +33,13 @@ def events(trace: Timeline, phase: str) -> list[dict[str, Any]]:
     return [event for event in trace.trace["traceEvents"] if event["ph"] == phase]
 
 
+def request_slices(trace: Timeline) -> list[dict[str, Any]]:
+    return [event for event in events(trace, "X") if event["pid"] == REQUESTS]
+
+
 def by_track(trace: Timeline) -> dict[int, list[dict[str, Any]]]:
     tracks = defaultdict(list)
-    for event in events(trace, "X"):
+    for event in request_slices(trace):
         tracks[event["tid"]].append(event)
     return tracks
 
@@ -77,7 +82,7 @@ def test_tracks_have_neither_gaps_nor_overlaps(whole: Timeline, result: Result) 
 
 def test_slices_add_up_to_the_run(whole: Timeline, result: Result) -> None:
     tokens: dict[str, int] = defaultdict(int)
-    for event in events(whole, "X"):
+    for event in request_slices(whole):
         tokens[event["cat"]] += event.get("args", {}).get("tokens", 0)
     assert tokens["decode"] == result.totals["decode_tokens"]
     assert tokens["prefill"] + tokens["recompute"] == result.totals["prefill_tokens"]
@@ -85,6 +90,16 @@ def test_slices_add_up_to_the_run(whole: Timeline, result: Result) -> None:
     assert len(preempted) == result.metrics["preemptions"] == 16
     marks = [event for event in events(whole, "i") if event["pid"] == REQUESTS and "victim" in event["args"]]
     assert len(marks) == 16
+
+
+def test_what_the_queue_waits_for_is_that_of_the_kernel(whole: Timeline, result: Result) -> None:
+    """While anybody waits there is a slice; in each step it names what ended the scan of that step."""
+    slices = [event for event in events(whole, "X") if event["pid"] == SCHEDULER]
+    assert len({event["name"] for event in slices}) > 3
+    assert result.tape is not None
+    for step, call in zip(result.tape.steps, result.tape.calls, strict=True):
+        around = [event["name"] for event in slices if event["ts"] <= step.t_us < event["ts"] + event["dur"]]
+        assert around == ([] if call.reason is Reason.EMPTY else [call.reason.value])
 
 
 def test_arrows_begin_and_end_inside_slices(whole: Timeline) -> None:
@@ -122,9 +137,9 @@ def test_a_large_run_is_thinned_by_rule(result: Result, whole: Timeline, monkeyp
 
 
 def test_slices_are_bounded_too(result: Result, whole: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "MAX_SLICES", len(events(whole, "X")) // 4)
+    monkeypatch.setattr(timeline, "MAX_SLICES", len(request_slices(whole)) // 4)
     thin = make_timeline(history_of(result), "vllm-0.33.0")
-    assert len(events(thin, "X")) <= timeline.MAX_SLICES
+    assert len(request_slices(thin)) <= timeline.MAX_SLICES
     assert thin.notes
 
 

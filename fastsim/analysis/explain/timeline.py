@@ -4,6 +4,7 @@ Format: "Trace Event Format" of the Chromium project, JSON object form; times in
 """
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from fastsim.analysis.explain.history import History
 from fastsim.analysis.explain.spans import Span, SpanKind
 from fastsim.engines.outputs import Status, Stop
-from fastsim.engines.tape import Preempted
+from fastsim.engines.tape import Preempted, Reason
 from fastsim.errors import InputError
 
 MAX_REQUESTS = 500
@@ -20,7 +21,7 @@ MAX_POINTS = 5_000
 MAX_INSTANTS = 5_000
 SCHEDULER, REQUESTS = 1, 2
 """The two processes of the trace."""
-LOOP_TRACK = 9
+LOOP_TRACK, QUEUE_TRACK = 9, 10
 FIRST_TRACK = 1_000_000
 """Of requests: Perfetto shows a track's number behind its name, drops number 0, and calls number `pid` the main one."""
 
@@ -60,7 +61,8 @@ def make_timeline(history: History, engine: str) -> Timeline:
     """The trace of a run. A large one is thinned, by rule.
 
     Request tracks: every k-th request, with the least k that leaves at most `MAX_REQUESTS` tracks and `MAX_SLICES`
-    slices. Counters: of every k steps the one with the fewest free blocks, at most `MAX_POINTS` points. Preemptions on
+    slices. Counters: of every k steps the one with the fewest free blocks, at most `MAX_POINTS` points; what ended the
+    scans of the queue: of as many steps the reason that did for longest. Preemptions on
     the scheduler's track: every k-th, at most `MAX_INSTANTS`; those of a request are all on its own track.
     """
     shown, every = _chosen_requests(history)
@@ -75,12 +77,15 @@ def make_timeline(history: History, engine: str) -> Timeline:
     stride = max(1, -(-len(history.preemptions) // MAX_INSTANTS))
     events += [_loop_mark(history.at_us(row), row, event) for row, event in history.preemptions[::stride]]
     points, bucket = _counters(history)
-    events += points
+    events += points + _queue_slices(history, bucket)
     notes = []
     if every > 1:
         notes.append(f"tracks of every {_ordinal(every)} request: {len(shown):,} of {len(history.spans):,}")
     if bucket > 1:
-        notes.append(f"counters at one step of every {bucket:,}, the one with the fewest free blocks")
+        notes.append(
+            f"counters at one step of every {bucket:,}, the one with the fewest free blocks; what ended the scans of "
+            "the queue: in each as many, what did for longest"
+        )
     if stride > 1:
         notes.append(f"every {_ordinal(stride)} preemption on the scheduler's track")
     trace = {
@@ -113,6 +118,7 @@ def _headers(shown: list[int]) -> list[dict[str, Any]]:
         _meta("process_name", SCHEDULER, 0, name="scheduler"),
         _meta("process_sort_index", SCHEDULER, 0, sort_index=1),
         _meta("thread_name", SCHEDULER, LOOP_TRACK, name="preemptions"),
+        _meta("thread_name", SCHEDULER, QUEUE_TRACK, name="the queue waits for"),
         _meta("process_name", REQUESTS, 0, name="requests"),
         _meta("process_sort_index", REQUESTS, 0, sort_index=2),
     ]
@@ -208,6 +214,26 @@ def _counters(history: History) -> tuple[list[dict[str, Any]], int]:
     if steps:
         events.append(_counter("batch", "tokens", history.totals["end_us"], 0))
     return events, bucket
+
+
+def _queue_slices(history: History, bucket: int) -> list[dict[str, Any]]:
+    """What ended the scans of the queue, neighbours with the same reason as one slice; none while it was empty."""
+    steps, calls = history.tape.steps, history.tape.calls
+    ends_us = [step.t_us for step in steps[1:]] + [history.totals["end_us"]]
+    slices: list[dict[str, Any]] = []
+    for start in range(0, len(steps), bucket):
+        rows = range(start, min(start + bucket, len(steps)))
+        lasted: Counter[Reason] = Counter()
+        for row in rows:
+            lasted[calls[row].reason] += ends_us[row] - steps[row].t_us
+        reason = lasted.most_common(1)[0][0]
+        start_us, end_us = steps[start].t_us, ends_us[rows[-1]]
+        if slices and slices[-1]["name"] == reason.value and slices[-1]["ts"] + slices[-1]["dur"] == start_us:
+            slices[-1]["dur"] = end_us - slices[-1]["ts"]
+        elif reason is not Reason.EMPTY:
+            place = {"pid": SCHEDULER, "tid": QUEUE_TRACK, "ts": start_us, "dur": end_us - start_us}
+            slices.append({"ph": "X", "name": reason.value, "cat": "queue", **place})
+    return slices
 
 
 def _counter(name: str, unit: str, at_us: int, value: int) -> dict[str, Any]:
