@@ -47,6 +47,10 @@ def command(
         str | None, typer.Option("--model", metavar="M", help="Model preset or config.json, as a weak first belief.")
     ] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="G", help="GPU preset, with --model.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--for", metavar="MODEL@GPU", help="Carry it to other hardware, as llama-3.1-70b@4xh100."),
+    ] = None,
     fit_blocks: Annotated[
         bool, typer.Option("--fit-blocks", help="Fit engine.num_gpu_blocks too (always, if it is not given).")
     ] = False,
@@ -64,6 +68,7 @@ def command(
     from fastsim.analysis.calibrate.calibrate import calibrate
     from fastsim.analysis.calibrate.report import requests_table, write_chart, write_toml
     from fastsim.analysis.calibrate.run import read_run
+    from fastsim.analysis.calibrate.transfer import transfer
     from fastsim.analysis.measured.read import is_summary
     from fastsim.errors import InputError, need
 
@@ -74,6 +79,8 @@ def command(
         raise InputError(f"--bootstrap {bootstrap} and --seed {seed}, but integers of at least 0 were expected")
     settings = [*_logged(from_log, sets or []), *options.with_version(sets, vllm_version)]
     if is_summary(runs):
+        if target is not None:
+            raise InputError(f"--for {target}: only a run with per-request times is carried to other hardware")
         if train_fraction != 1.0 or chart is not None or requests is not None or format_name is not None:
             raise InputError(
                 f"{runs[0]}: a result without per-request times, but those were expected with --train-fraction, "
@@ -93,8 +100,9 @@ def command(
         bootstrap=60 if bootstrap is None else bootstrap,
         seed=seed,
     )
+    carried = None if target is None else transfer(found, target, model, gpu)
     if out is not None:
-        write_toml(found, out)
+        write_toml(found, out, carried)
     if chart is not None:
         write_chart(found, chart)
     if requests is not None:
@@ -104,9 +112,13 @@ def command(
     if as_json:
         import json
 
-        typer.echo(json.dumps(found.to_json()))
+        typer.echo(json.dumps(found.to_json() | ({} if carried is None else {"carried": carried.to_json()})))
         return
     typer.echo("\n".join(_text(found)))
+    if carried is not None:
+        from fastsim.cli.transfer import transfer_text
+
+        typer.echo("\n" + transfer_text(carried))
     if out is not None:
         typer.echo(f"\nWritten to {out}: use it with extends = {str(out)!r} in a spec.")
 

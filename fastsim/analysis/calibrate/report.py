@@ -8,6 +8,7 @@ import numpy as np
 
 from fastsim.analysis.calibrate.aggregate import AggregateCalibration
 from fastsim.analysis.calibrate.calibrate import Calibration, ErrorTable
+from fastsim.analysis.calibrate.transfer import Transfer
 from fastsim.config import Config
 from fastsim.errors import InputError, need
 from fastsim.model import printable, shown
@@ -44,6 +45,22 @@ def toml_text(calibration: Calibration) -> str:
         *_settings(calibration.config, calibration.coefficients, calibration.intervals, calibration.prior.fixed),
     ]
     return "\n".join(lines) + "\n"
+
+
+def transfer_text(calibration: Calibration, carried: Transfer) -> str:
+    """The same of a calibration carried to other hardware, with the range of each term."""
+    lines = [
+        f"# Latency model of {printable(carried.name)}, carried by fastsim from a fit to "
+        f"{printable(calibration.run.source)}.",
+        *(f"# {name}: {printable(value)}" for name, value in calibration.run.provenance.items()),
+        *(f"# note: {printable(note)}" for note in (*calibration.notes, *carried.notes)),
+        "# Ranges are no intervals: from the data sheet alone to the carried term.",
+        "",
+    ]
+    kept = {name for name in calibration.prior.fixed if name.startswith("latency.")}
+    fixed = {name: carried.config.value(name) for name in kept}
+    settings = _settings(carried.config, carried.coefficients, carried.ranges, fixed)
+    return "\n".join([*lines, *(line.replace("90 % interval", "range") for line in settings)]) + "\n"
 
 
 def aggregate_text(calibration: AggregateCalibration) -> str:
@@ -90,8 +107,10 @@ def _error_lines(calibration: Calibration) -> list[str]:
     return lines
 
 
-def write_toml(calibration: Calibration | AggregateCalibration, path: str | Path) -> None:
-    """Write `toml_text` or `aggregate_text` to a file.
+def write_toml(
+    calibration: Calibration | AggregateCalibration, path: str | Path, carried: Transfer | None = None
+) -> None:
+    """Write `toml_text`, `aggregate_text` or, where it was carried to other hardware, `transfer_text` to a file.
 
     Raises
     ------
@@ -99,7 +118,10 @@ def write_toml(calibration: Calibration | AggregateCalibration, path: str | Path
         When it cannot be written.
     """
     try:
-        text = toml_text(calibration) if isinstance(calibration, Calibration) else aggregate_text(calibration)
+        if isinstance(calibration, AggregateCalibration):
+            text = aggregate_text(calibration)
+        else:
+            text = toml_text(calibration) if carried is None else transfer_text(calibration, carried)
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
