@@ -86,6 +86,11 @@ class MeasuredRun:
     notes: tuple[str, ...] = ()
 
     @property
+    def release(self) -> str | None:
+        """The release of the server, where the run says it."""
+        return self.provenance.get("vllm")
+
+    @property
     def tpot_us(self) -> Floats:
         """Time per output token after the first; NaN for outputs of one token."""
         gaps = self.workload.output_tokens - 1.0

@@ -199,7 +199,7 @@ def _target(target: str, calibration: Calibration) -> tuple[Estimate, str]:
 
 def _release(calibration: Calibration) -> str | None:
     """The release of the server that ran, by which it takes its share of the memory; None: not known."""
-    version = calibration.run.provenance.get("vllm")
+    version = calibration.run.release
     of_release = server_of(calibration.config.engine.name).of_release
     if version is None or of_release is None:
         return None
