@@ -108,15 +108,26 @@ def test_failures_are_left_out_and_said_and_requests_without_times_are_load(tmp_
     rows[40]["first_token_ts"] = rows[40]["queued_ts"] - 1.0
     rows[50]["success"] = False
     rows[51]["output_toks"] = 0
+    rows[52] |= {"output_toks": 0, "first_token_ts": None, "last_token_ts": None}
     run = read_run(write(tmp_path, rows, META))
-    assert run.workload.num_requests == 300 - 6
-    assert np.isfinite(run.e2e_us).sum() == 300 - 6 - 5
+    assert run.workload.num_requests == 300 - 5
+    assert np.isfinite(run.e2e_us).sum() == 300 - 5 - 5 - 2
     text = " ".join(run.notes)
-    for words in ("4 rows cannot be used, and are no load", "not in this order", ": output_toks of 0"):
+    for words in ("4 rows cannot be used, and are no load", "1 rows cannot be used", "not in this order"):
         assert words in text
+    assert "2 requests have no output token: load, as if it had one, whose times are not compared" in text
+    prefilled = run.workload.output_tokens == 1
+    assert prefilled.sum() >= 2
+    assert np.isnan(run.ttft_us[prefilled]).sum() == 2
     found = calibrate(run, train_fraction=0.5, bootstrap=0)
     assert found.test is not None
     assert max(abs(row["mean_error_pct"]) for row in found.test.values()) < 5
+
+
+def test_experts_split_over_gpus_are_said(tmp_path: Path) -> None:
+    split = META | {"engine_kwargs": META.get("engine_kwargs", {}) | {"enable_expert_parallel": True}}
+    assert any("enable_expert_parallel" in note for note in read_run(write(tmp_path, ROWS, split)).notes)
+    assert not any("enable_expert_parallel" in note for note in read_run(REAL).notes)
 
 
 def test_without_meta_the_pool_is_fitted_and_defaults_are_said(tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ TABLES = (
 )
 """Where else a meta.json may hold them, by vLLM's names."""
 
+EXPERT_PARALLEL = (
+    "engine_kwargs.enable_expert_parallel",
+    "resolved_config.parallel_config.enable_expert_parallel",
+)
 ASSUMED = ("max_num_seqs", "max_num_batched_tokens", "block_size", "enable_prefix_caching")
 """Settings that are worth a word when neither meta.json nor --set gives them."""
 
@@ -218,6 +222,11 @@ def _differences(meta: Mapping[str, Any], engine: str) -> list[str]:
         notes.append(
             "the run scheduled asynchronously (one step ahead); simulated is the synchronous scheduler, whose "
             "coefficients take in what the overlap hides"
+        )
+    if _first(meta, EXPERT_PARALLEL) is True:
+        notes.append(
+            "the run split experts over GPUs (enable_expert_parallel): tables of step times split each expert, which "
+            "moves the same bytes and other messages; the factor of the table takes in the difference"
         )
     return notes
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastsim.errors import InputError
 from fastsim.workload.readers.files import MAX_LINE_BYTES, read_text
-from fastsim.workload.trace import Head, Trace, in_order
+from fastsim.workload.trace import Head, Trace, in_order, noted
 from fastsim.workload.workload import INT32_MAX, Int64Array, Report
 
 
@@ -47,6 +47,14 @@ def whole(row: dict[str, Any], key: str, low: int = 1) -> int:
     return value
 
 
+def prefilled_only(rows: "LineRows", row: dict[str, Any], output: str) -> bool:
+    """Whether a measured request has no output token: its prompt was prefilled all the same, so it is load."""
+    if whole(row, output, low=0):
+        return False
+    rows.without_output += 1
+    return True
+
+
 def number(row: dict[str, Any], key: str) -> float:
     """A finite number of a row.
 
@@ -67,6 +75,7 @@ class LineRows:
     def __init__(self, **types: str) -> None:
         self.columns = {name: array(code) for name, code in types.items()}
         self.unusable: Counter[str] = Counter()
+        self.without_output = 0
         self.rows_read = 0
 
     def add(self, **values: Any) -> None:
@@ -85,7 +94,7 @@ class LineRows:
 
     def trace(self, path: Path, format_name: str, arrival_us: Int64Array, **other: Any) -> Trace:
         """A trace of the columns `prompt_tokens`, `output_tokens` and `other`, in order of arrival."""
-        return in_order(
+        trace = in_order(
             Trace(
                 source=str(path),
                 format=format_name,
@@ -96,6 +105,11 @@ class LineRows:
                 **other,
             )
         )
+        if not self.without_output:
+            return trace
+        whose = "request has" if self.without_output == 1 else "requests have"
+        text = f"{self.without_output} {whose} no output token: load, as if it had one, whose times are not compared"
+        return noted(trace, text)
 
 
 def read_rows(path: Path, rows: LineRows, take: Callable[[dict[str, Any]], None]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastsim.errors import InputError
 from fastsim.model import shown
-from fastsim.workload.readers.lines import LineRows, UnusableRowError, number, read_document, whole
+from fastsim.workload.readers.lines import LineRows, UnusableRowError, number, prefilled_only, read_document, whole
 from fastsim.workload.readers.table import Floats, since_first_us
 from fastsim.workload.trace import Format, Head, Trace, Window, in_window, noted
 
@@ -73,8 +73,11 @@ def read(path: Path, seed: int, window: Window) -> Trace:
 def _add(rows: LineRows, row: dict[str, Any]) -> None:
     if row.get("errors"):
         raise UnusableRowError("an error (a failed request)")
-    prompt, output = whole(row, "input_lens"), whole(row, "output_lens")
-    start = number(row, "start_times")
+    prompt, start = whole(row, "input_lens"), number(row, "start_times")
+    if prefilled_only(rows, row, "output_lens"):
+        rows.add(start_s=start, ttft_us=math.nan, e2e_us=math.nan, prompt_tokens=prompt, output_tokens=1)
+        return
+    output = whole(row, "output_lens")
     ttft = number(row, "ttfts") if "ttfts" in row else math.nan
     if "latencies" in row:
         e2e = number(row, "latencies")

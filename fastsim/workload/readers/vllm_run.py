@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fastsim.errors import InputError
-from fastsim.workload.readers.lines import LineRows, UnusableRowError, number, read_rows, whole
+from fastsim.workload.readers.lines import LineRows, UnusableRowError, number, prefilled_only, read_rows, whole
 from fastsim.workload.readers.table import since_first_us, text_batches
 from fastsim.workload.trace import Format, Head, Trace, noted
 
@@ -80,8 +80,13 @@ def read(path: Path) -> Trace:
         }
         if _is_failure(row, names):
             raise UnusableRowError("an error (a failed request)")
-        values = {part: whole(row, names[part] or NAMES[part][0]) for part in ("prompt", "output")}
+        prompt = whole(row, names["prompt"] or NAMES["prompt"][0])
         arrival = number(row, names["arrival"] or NAMES["arrival"][0])
+        output_name = names["output"] or NAMES["output"][0]
+        if prefilled_only(rows, row, output_name):
+            rows.add(queued_s=arrival, ttft_us=math.nan, e2e_us=math.nan, prompt_tokens=prompt, output_tokens=1)
+            return
+        output = whole(row, output_name)
         ttft = _seconds(row, names, "first", "ttft", arrival)
         e2e = _seconds(row, names, "last", "e2e", arrival)
         if ttft < 0 or e2e < 0 or ttft > e2e:
@@ -92,8 +97,8 @@ def read(path: Path) -> Trace:
             queued_s=arrival,
             ttft_us=ttft * 1e6,
             e2e_us=e2e * 1e6,
-            prompt_tokens=values["prompt"],
-            output_tokens=values["output"],
+            prompt_tokens=prompt,
+            output_tokens=output,
         )
 
     if _is_table(file):
