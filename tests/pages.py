@@ -21,6 +21,7 @@ PAGES = (
     "fastsim/workload/README.md",
     "fastsim/fleet/README.md",
     "sweeps/questions.md",
+    "sweeps/policies/README.md",
 )
 """Pages whose `sh` blocks are run, in order: a later command may use the folder that an earlier one made."""
 
@@ -91,6 +92,12 @@ def specs(page: str) -> dict[str, str]:
     return named
 
 
+def policies(page: str) -> dict[str, str]:
+    """Every Python block that begins with a file's name, by that name."""
+    found = [re.match(r"# (\w+\.py)\n", block.body) for block in blocks(page) if block.info == "python"]
+    return {match[1]: match.string for match in found if match}
+
+
 def excerpt(printed: str, info: str) -> str:
     """The lines of an output that a block of this kind shows."""
     match = OUTPUT.fullmatch(info)
@@ -114,7 +121,7 @@ def working_folder(folder: Path) -> None:
     for name in ("sweeps", "tests"):
         (folder / name).symlink_to(ROOT / name)
     for page in PAGES:
-        for name, text in specs(page).items():
+        for name, text in {**specs(page), **policies(page)}.items():
             (folder / name).write_text(text)
 
 
@@ -147,3 +154,4 @@ def write_outputs(page: str) -> None:
 
 if __name__ == "__main__":
     write_outputs("README.md")
+    write_outputs("sweeps/policies/README.md")

@@ -8,11 +8,13 @@ import polars as pl
 import pytest
 
 from fastsim import pinned
+from fastsim.engines.vllm.policy_text.source import load_policy
 from fastsim.errors import InputError
 from fastsim.simulation import record_of, simulate
 from fastsim.sweeps.grid import Grid
 from tests.processes import run
 
+EXAMPLES = Path(__file__).parent.parent / "sweeps" / "policies"
 SPEC = """
 engine.num_gpu_blocks = 300
 engine.enable_prefix_caching = false
@@ -129,3 +131,10 @@ def test_records_of_rules_without_a_policy_hold_no_address(spec: Path) -> None:
     assert record_of(grid.config(2)).engine["policy_cap"][0] != 0
     with pytest.raises(InputError, match="cannot be read"):
         Grid.from_toml(spec, ["engine.policy_file=nowhere.py"], [])
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_a_policy_that_a_sweep_answers_about(path: Path) -> None:
+    assert load_policy(str(path)).reads
+    assert any(f'"{path.name}"' in spec.read_text() for spec in EXAMPLES.glob("*.toml"))
+    assert f"]({path.name})" in (EXAMPLES / "README.md").read_text()
