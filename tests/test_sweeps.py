@@ -1,5 +1,6 @@
 """The specs in sweeps/ and the answers drawn from them: valid, complete, and true to their rows."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from fastsim.config import load_config  # noqa: E402
 from fastsim.simulation import simulate  # noqa: E402
 from sweeps.answers import QUESTIONS, admission, preemption  # noqa: E402
 from sweeps.answers.common import Interval, Setup, mean_of, paired, rows_of  # noqa: E402
-from sweeps.answers.text import change, document, listed, num, pct, section_text  # noqa: E402
+from sweeps.answers.picture import figure, picture, series  # noqa: E402
+from sweeps.answers.text import change, listed, num, pct, section_text, wrapped, write_pages  # noqa: E402
 
 SWEEPS = ROOT / "sweeps"
 SPECS = [SWEEPS / f"{name}.toml" for name in (*QUESTIONS, "watermark_step_times", "quickstart", "never_fits")]
@@ -141,8 +143,15 @@ def tiny(tmp_path_factory):
 
 def test_every_question_is_answered_in_tiny_form(tiny):
     sections = [question(tiny) for question in QUESTIONS.values()]
-    text = document(sections)
-    assert text.count("\n## ") == len(QUESTIONS)
+    readme = tiny.out / "README.md"
+    write_pages(sections, readme)
+    assert readme.read_text().count("\n## ") == len(QUESTIONS)
+    pages = tiny.out / "pages"
+    assert {path.stem for path in pages.glob("*.md")} == set(QUESTIONS)
+    assert {path.stem for path in pages.glob("*.svg")} <= set(QUESTIONS)
+    for name in re.findall(r"\((pages/[^)]+)\)", readme.read_text()):
+        assert (tiny.out / name).is_file()
+    text = "\n".join([readme.read_text(), *(path.read_text() for path in pages.glob("*.md"))])
     assert "nan" not in text.replace("tenant", "")
     for section in sections:
         assert section.conclusion
@@ -231,7 +240,27 @@ def test_other_step_times_are_calibrated_and_change_neither_counts_nor_optimum_m
 
 @pytest.mark.parametrize("name", ["watermark", "full_isl", "mooncake"])
 def test_the_readme_says_what_the_rows_say(name, whole):
-    assert section_text(QUESTIONS[name](whole)) in (SWEEPS / "README.md").read_text()
+    section = QUESTIONS[name](whole)
+    page = (SWEEPS / "pages" / f"{name}.md").read_text()
+    for part in section_text(section, "#").split("\n\n"):
+        assert part in page
+    assert wrapped(f"**{section.conclusion}**") in (SWEEPS / "README.md").read_text()
+
+
+def test_a_picture_shows_what_the_table_says():
+    assert figure("+4.0 % [3.8, 4.2]") == (4.0, 3.8, 4.2, True)
+    assert figure("255 [254, 256] / 994 [976, 1,013]") == (255, 254, 256, False)
+    assert figure("1,076 [1,053, 1,103; two groups]") == (1076, 1053, 1103, False)
+    assert figure("-") is None
+    header = ["load", "words", "gain", "requests/s", "gain too"]
+    rows = [["1", "a", "+1.0 % [0.5, 1.5]", "3", "-2.0 % [-3.0, -1.0]"], ["2", "b", "+2.0 % [1.5, 2.5]", "4", "-"]]
+    rows += [["3", "c", "-", "5", "+1.0 % [0.0, 2.0]"]]
+    assert series(header, rows) == [2, 4]
+    pytest.importorskip("vl_convert")
+    drawn = picture(header, rows)
+    assert all(words in drawn for words in ("gain", "gain too", "load"))
+    assert "requests/s" not in drawn
+    assert picture(header, rows, ()) is None
 
 
 def test_the_readme_answers_every_question():

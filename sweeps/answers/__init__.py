@@ -1,4 +1,4 @@
-"""The answers of the sweeps next door: every sentence and figure of sweeps/README.md is computed from their rows."""
+"""The answers of the sweeps next door: sentences and figures of sweeps/README.md and sweeps/pages come from rows."""
 
 from collections.abc import Callable
 

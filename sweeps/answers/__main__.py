@@ -1,6 +1,6 @@
 """`python -m sweeps.answers [NAME ...]`: run the sweeps, or read finished ones, and answer their questions.
 
-Without names all of them are answered and sweeps/README.md is written.
+Without names all of them are answered, and sweeps/README.md and sweeps/pages are written.
 """
 
 import sys
@@ -13,7 +13,7 @@ import typer
 from fastsim.errors import FastsimError, InputError
 from sweeps.answers import QUESTIONS
 from sweeps.answers.common import FOLDER, Section, Setup
-from sweeps.answers.text import document, section_text
+from sweeps.answers.text import section_text, write_pages
 
 README = FOLDER / "README.md"
 
@@ -46,7 +46,7 @@ def answer(
     if names:
         typer.echo("\n\n".join(section_text(section) for section in sections))
     if readme is not None or not (names or tiny):
-        (readme or README).write_text(document(sections))
+        write_pages(sections, readme or README)
 
 
 def main() -> None:

@@ -201,6 +201,7 @@ def answer_watermark(setup: Setup) -> Section:
     return section(
         "watermark",
         frame,
+        drawn=("preemptions, published", "simulated"),
         question="Which watermark serves the most, and is the published curve reproduced?",
         conclusion=(
             f"The optimum is {best:g}, {'as' if best == published_best else 'not as'} published: {change(gain[best])} "
@@ -288,6 +289,7 @@ def answer_full_isl(setup: Setup) -> Section:
     return section(
         "full_isl",
         frame,
+        drawn=(),
         question="What does one long prompt that does not fit do to the others, with and without the full-ISL gate?",
         conclusion=(
             f"Without the gate {'decoding collapses' if collapses else 'no slower decoding is shown'}: a token takes "

@@ -35,6 +35,7 @@ def answer_mooncake(setup: Setup) -> Section:
     return section(
         "mooncake",
         frame,
+        drawn=("found, 0.25 x rate", "found, 1 x rate"),
         question="How much KV memory does prefix caching need on real conversations?",
         conclusion=(
             f"Far more than one GPU has: the {OWN_POOL:,} blocks that a model of 8 billion parameters leaves on an "

@@ -43,6 +43,12 @@ class Section:
     seeds: int
     notes: list[str] = field(default_factory=list)
     options: str = ""  # what the command has beyond the spec
+    drawn: tuple[str, ...] | None = None  # columns of the picture; None: those that go together, (): no picture
+
+    @property
+    def command(self) -> str:
+        """What runs the sweep."""
+        return f"fastsim sweep sweeps/{self.name}.toml{self.options} --out {self.name}"
 
 
 def grid_of(name: str, setup: Setup, tiny_axes: Sequence[str] = (), sets: Sequence[str] = ()) -> fastsim.Grid:

@@ -217,6 +217,7 @@ def answer_livelock(setup: Setup) -> Section:
     return section(
         "livelock",
         frame,
+        drawn=("before", "after"),
         question="How often does vllm-rlt's bounded bypass lock itself up on a tight cache, and after its fix?",
         conclusion=(
             f"Before the fix {pct(mean_of(both, 'livelock'), 2, signed=False)} of {both.height:,} tight-cache "

@@ -41,6 +41,7 @@ def answer_million(setup: Setup) -> Section:
     return section(
         "million",
         frame,
+        drawn=("overloaded", "thrash", "ok"),
         question="Of a million settings of an overloaded server, how many would one sign?",
         conclusion=(
             f"{'Few' if share.get('ok', 0.0) < FEW else 'Some'}: {of('overloaded')} are overloaded, {of('thrash')} "
