@@ -14,7 +14,7 @@ import pytest
 from fastsim.config import load_config
 from fastsim.engines.blis.codes import PreemptionPolicy, Scheduler
 from fastsim.engines.blis.golden import case_records, case_workload, verify_case
-from fastsim.engines.blis.inputs import build_workload, constant_rate_arrivals
+from fastsim.engines.blis.inputs import build_workload
 from fastsim.engines.blis.kernel import run_many
 from fastsim.engines.blis.runner import run_records, simulate_records
 from fastsim.engines.outputs import Stop
@@ -260,14 +260,6 @@ def test_nothing_lasts_longer_than_the_run():
             assert totals["busy_us"] <= span_us, (kind, seed)
             assert totals["kv_block_us"] <= span_us * case["config"]["total_kv_blocks"], (kind, seed)
             assert totals["running_us"] <= span_us * case["config"]["max_num_seqs"], (kind, seed)
-
-
-def test_constant_rate_is_blis_spacing():
-    assert constant_rate_arrivals(3, 10).tolist() == [99_999, 199_998, 299_997]
-    recorded = [row[0] for row in load(SUSTAINED)["requests"]]
-    assert constant_rate_arrivals(300, 10).tolist() == recorded
-    with pytest.raises(InputError, match="rate_per_s = 0"):
-        constant_rate_arrivals(3, 0)
 
 
 def test_priorities_are_those_of_the_oracle():

@@ -1,18 +1,21 @@
 """The evaluator gives the rows of a sweep, whatever is asked for in whatever order, here or in worker processes."""
 
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
-from fastsim import Config, Grid, InputError, build_workload, scan, simulate, sweep
+from fastsim import Config, Grid, InputError, WorkError, build_workload, scan, simulate, sweep
 from fastsim.analysis.evaluate import evaluate
-from fastsim.analysis.evaluate.evaluate import Evaluator
+from fastsim.analysis.evaluate.evaluate import Evaluator, EvaluatorJob
 from fastsim.analysis.evaluate.loads import WINDOW_REQUESTS, Load, LoadPlan, changed
 from fastsim.config.derived import with_values
 from fastsim.records import record_of
 from fastsim.simulation import Session
+from fastsim.sweeps.worker import TaskRunner
 
 SPEC = {
     "engine": {"num_gpu_blocks": 400},
@@ -62,6 +65,24 @@ def test_workers_give_the_same_rows_and_end(grid: Grid, swept: pl.DataFrame, mon
         with pytest.raises(InputError, match=r"/nowhere\.csv"):
             evaluator.table([(Load(bad), grid.base), (Load(grid.base.workload), grid.base)])
     assert not any(process.is_alive() for process in processes)
+
+
+class DeadlyJob(EvaluatorJob):
+    """Whatever its workers are given kills them."""
+
+    def start(self) -> TaskRunner:
+        return lambda task, announce, asked: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_is_one_sentence_and_all_end(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "POOL_PAYS_S", -1.0)
+    monkeypatch.setattr(evaluate, "EvaluatorJob", DeadlyJob)
+    with Evaluator(grid, workers=2) as evaluator:
+        with pytest.raises(WorkError, match=r"a worker process died \(killed by SIGKILL\); fewer workers need less"):
+            evaluator.rows(range(grid.size))
+        assert evaluator._pool is None
+        monkeypatch.undo()
+        assert evaluator.rows([0, 1])["config_id"].to_list() == [0, 1]
 
 
 def test_a_table_has_the_metrics_of_configurations_over_loads(grid: Grid) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fastsim.cli import main, options
 from fastsim.config import load_config, resolved
-from fastsim.engines.vllm.versions import VLLM_RELEASES, engine_for_vllm_version, version_settings
+from fastsim.engines.vllm.versions import VLLM_RELEASES, version_settings, vllm_release
 
 from .sentences import bad_input
 
@@ -25,7 +25,7 @@ from .sentences import bad_input
     ],
 )
 def test_engine_and_gate(version: str, engine: str, gate: bool) -> None:
-    assert engine_for_vllm_version(version) == engine
+    assert vllm_release(version).engine == engine
     config = load_config(None, options.with_version(["engine.num_gpu_blocks=100"], version))
     assert resolved(config).engine.name == engine
     assert resolved(config).engine.scheduler_reserve_full_isl is gate
@@ -50,11 +50,11 @@ def test_what_set_says_wins() -> None:
 
 @pytest.mark.parametrize("version", ["", "latest", "0", "0.x", "-1.2", "0.33.0 beta"])
 def test_no_version(version: str) -> None:
-    bad_input(lambda: engine_for_vllm_version(version), repr(version), "0.33.0")
+    bad_input(lambda: vllm_release(version), repr(version), "0.33.0")
 
 
 def test_before_v1() -> None:
-    bad_input(lambda: engine_for_vllm_version("0.7.3"), "0.7.3", "V0", "0.8.0")
+    bad_input(lambda: vllm_release("0.7.3"), "0.7.3", "V0", "0.8.0")
 
 
 def test_run_by_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,12 +35,6 @@ def read_base(path: Path | None, sets: Sequence[str] = ()) -> Config:
     return load_spec(file, sets).base
 
 
-def keys_given(path: Path | None, sets: Sequence[str] = ()) -> set[str]:
-    """The keys that a spec file or folder, or settings, say themselves."""
-    file = _spec_in(path) if path is not None and path.is_dir() else path
-    return set(load_spec(file, sets).settings)
-
-
 def _spec_in(folder: Path) -> Path:
     if not (folder / "spec.toml").is_file():
         raise InputError(f"{folder}: a folder without spec.toml, but a spec file or a sweep's folder was expected")

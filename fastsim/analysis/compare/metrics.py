@@ -1,7 +1,7 @@
 """Which way of each result column is better."""
 
 from fastsim.analysis.cost import COST
-from fastsim.metrics import COLUMNS, Column, by_name
+from fastsim.metrics import Column, by_name
 from fastsim.metrics.names import split_class
 
 DEFAULT_METRICS = (
@@ -30,11 +30,6 @@ def null_is_infinite(name: str) -> bool:
     """Whether null says infinitely much: a percentile among requests that never got there, a cost of no tokens."""
     name = split_class(name)[0]
     return name == COST or (name.startswith(_LATENCIES) and name.endswith(_QUANTILES) and "_served_" not in name)
-
-
-def comparable() -> list[str]:
-    """The columns that can be compared: numbers and yes or no."""
-    return [column.name for column in COLUMNS if is_comparable(column)]
 
 
 def is_comparable(column: Column) -> bool:

@@ -111,21 +111,6 @@ def build_workload(
     )
 
 
-def constant_rate_arrivals(num_requests: int, rate_per_s: float) -> Int64Array:
-    """Arrival times of BLIS's `--rate`: constant spacing of a truncated number of microseconds, the first after one.
-
-    BLIS divides by the rate per microsecond, so 10 per second gives 99,999 us and not 100,000.
-
-    Returns
-    -------
-    int64, shape (num_requests,), microseconds.
-    """
-    if not 0 < rate_per_s <= 1e6:
-        raise InputError(f"workload.arrival.rate_per_s = {rate_per_s!r}: expected a number above 0 and up to 1e6")
-    spacing_us = int(1 / (rate_per_s / 1e6))
-    return np.arange(1, num_requests + 1, dtype=np.int64) * spacing_us
-
-
 def _ranks(key: Int64Array, arrival: Int64Array) -> Int64Array:
     """Place of each request when sorted by (key, arrival, id)."""
     by_id = np.argsort(np.array([f"request_{i}" for i in range(len(key))], dtype=str), kind="stable")

@@ -119,11 +119,6 @@ def vllm_release(version: str) -> Release:
     return known[-1]
 
 
-def engine_for_vllm_version(version: str) -> str:
-    """The engine (`engine.name`) whose rules a server of that version follows unless told otherwise."""
-    return vllm_release(version).engine
-
-
 def version_settings(version: str) -> dict[str, Any]:
     """Settings by key that stand for the defaults of a vLLM version: `engine.name`, and what else differs."""
     release = vllm_release(version)
