@@ -11,7 +11,7 @@ from fastsim.config import Config
 from fastsim.engines import FOLDERS, engine_of
 from fastsim.engines.contract import runtime_of
 from fastsim.engines.encode import Take, take_of
-from fastsim.fleet.records import fleet_records
+from fastsim.engines.fleets import fleet_records
 from fastsim.metrics.params import ClassBounds, class_slos, params_records
 
 Places = npt.NDArray[np.intp]

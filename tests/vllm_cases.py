@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.config import Config, EngineConfig, LatencyConfig
+from fastsim.engines.fleets import FLEET_DTYPE
 from fastsim.engines.outputs import ITL_BINS, ITL_MANTISSA_BITS, RequestLog, Status, Stop
 from fastsim.engines.step_fields import STEP_TIME
 from fastsim.engines.tape import Event, Reason, Tape
@@ -17,7 +18,6 @@ from fastsim.engines.vllm.free_list import ANONYMOUS, SHARED
 from fastsim.engines.vllm.memory import Memory
 from fastsim.engines.vllm.runtime import RUNTIME, VllmRun
 from fastsim.engines.vllm.state import NONE
-from fastsim.fleet.records import FLEET_DTYPE
 from fastsim.records import Share
 from fastsim.simulation import Records, record_of
 from fastsim.workload import Workload

@@ -16,6 +16,8 @@ parts       compiler pipeline, code libraries    the vLLM kernel compiles in 21 
 indirect    typing, lowering, calls              policies of one's own compile in 0.4 s instead of 15: kernels are not
                                                  compiled again for them. A version that fails cannot run them
 checking    typing, lowering                     the arithmetic of such policies fails aloud; likewise
+slabs       layout of arrays                     a part of arrays picked by number: see there. Its layout is checked
+                                                 when a kernel is compiled
 cache       loading of cached machine code       0.4 s less in the start of every process. Otherwise: Numba's own way
 ==========  ===================================  =======================================================================
 
@@ -36,6 +38,8 @@ from numba.core import event
 
 from fastsim import _notice
 from fastsim._jit.cache import QuickCache, cache_folder
+from fastsim._jit.slabs import lay_out as lay_out
+from fastsim._jit.slabs import part_of as part_of
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 PARTS_KNOWN = ("0.68.",)
@@ -97,6 +101,7 @@ if INTERPRETED:
     constant: Callable[..., Any] = _unchanged
     clear: Callable[..., Any] = _clear_record
     counters: Callable[..., Any] = _counters_of
+    part: Callable[..., Any] = part_of
     helper: Callable[..., Any] = _unchanged
     inlined: Callable[..., Any] = helper
 else:
@@ -106,8 +111,10 @@ else:
     from fastsim._jit.borrowed import constant as constant
     from fastsim._jit.borrowed import counters as counters
     from fastsim._jit.parts import helper_as_part, njit_helper
+    from fastsim._jit.slabs import compiled_part
 
     check_numba(numba.__version__)
+    part = compiled_part()
     helper = helper_as_part() if _parts_known else njit_helper
     # For what stands in a loop over requests or steps and has one caller: array pointers then stay in registers. Plain
     # stepping fell from 20 to 12 ns a decode, a run of the discussion's first row from 0.60 to 0.45 ms.

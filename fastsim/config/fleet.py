@@ -6,7 +6,9 @@ from pydantic import Field
 
 from fastsim.model import Model, type_integer
 
-Router = Literal["round_robin", "random", "session"]
+BLIND_ROUTERS = ("round_robin", "random", "session")
+"""They look at no replica."""
+Router = Literal["round_robin", "random", "session", "power_of_two", "least_loaded", "vllm_dp"]
 
 MOST_REPLICAS = 1024
 
@@ -17,7 +19,10 @@ class FleetConfig(Model):
     replicas: Annotated[int, type_integer, Field(ge=1, le=MOST_REPLICAS)] = 1
     """Replicas of the engine."""
     router: Router = "round_robin"
-    """Which replica a request goes to: each in turn, a random one, or always the same for a conversation."""
+    """Which replica a request goes to: each in turn, a random one, the same one for a whole conversation, the one with
+    fewer requests in flight of two, of all, or what vLLM's data-parallel balancer chooses."""
+    refresh_ms: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 100.0
+    """Time between two snapshots of the replicas' waiting and running requests and KV use; 0: one a decision."""
 
 
 NO_AUTOSCALING = "a fleet keeps its fleet.replicas for the whole run, autoscaling is not simulated"

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastsim.config.deployment import HARDWARE, VERSION
 from fastsim.config.derived import default_arrival, deployed
+from fastsim.config.fleet import BLIND_ROUTERS
 from fastsim.config.models import Config
 from fastsim.config.rules_classes import PREFIX_TREES, class_rules
 from fastsim.engines import engine_of, engines
@@ -233,6 +234,20 @@ FLEET_RULES = (
         "workload.concurrency = {1}, but none was expected with fleet.replicas = {0}: a fleet takes arrivals that do "
         "not wait for answers",
     ),
+    *(
+        Rule(
+            ("fleet.replicas", "fleet.router", key),
+            lambda replicas, router, value, holds=holds: replicas == 1 or router in BLIND_ROUTERS or holds(value),
+            f"fleet.router = {{1}}, but {' or '.join(BLIND_ROUTERS)} was expected with {key} = {{2}}: {why}",
+        )
+        for key, holds, why in (
+            ("engine.name", lambda name: engine_of(name).pauses, "its replicas cannot be looked at while they run"),
+            ("engine.kv_cache_groups", lambda groups: groups is None, "with groups they cannot be looked at"),
+            ("spec.method", lambda method: method is None, "with drafts they cannot be looked at"),
+            ("engine.preemption_mode", lambda mode: mode != "restart", "whose gaps are counted when all is done"),
+            ("engine.policy_file", lambda path: path is None, "its functions know of one engine"),
+        )
+    ),
 )
 
 _NAMED = ("hardware.model", "hardware.gpu")
@@ -333,6 +348,12 @@ EFFECTS: tuple[Effect, ...] = (
         "workload.sessions.turns is 1",
     ),
     Effect(("fleet.router",), ("fleet.replicas",), lambda replicas: replicas > 1, "fleet.replicas is 1"),
+    Effect(
+        ("fleet.refresh_ms",),
+        ("fleet.replicas", "fleet.router"),
+        lambda replicas, router: replicas > 1 and router == "vllm_dp",
+        "it matters only with fleet.router vllm_dp and several replicas",
+    ),
     _arrival("rate_per_s", ("poisson", "gamma", "constant", "blis_rate")),
     _arrival("cv", ("gamma",)),
     _arrival("spike_requests", ("spikes",)),

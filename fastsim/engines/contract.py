@@ -80,6 +80,27 @@ class Batch(NamedTuple):
     order: npt.NDArray[np.int64] | None = None
 
 
+class FleetBatch(NamedTuple):
+    """What one fleet over a workload of n requests left.
+
+    =============  =================  =================================================================================
+    field          shape              content
+    =============  =================  =================================================================================
+    of_request     (n,)               int64, who served each request
+    log            (n,)               RequestLog, request by request
+    totals         (replicas,)        TOTALS_DTYPE
+    itl_histogram  (replicas, bins)   int64, gaps between tokens
+    kernel_ns      ()                 nanoseconds of the kernel call
+    =============  =================  =================================================================================
+    """
+
+    of_request: npt.NDArray[np.int64]
+    log: RequestLog
+    totals: npt.NDArray[np.void]
+    itl_histogram: npt.NDArray[np.int64]
+    kernel_ns: int
+
+
 @dataclass(frozen=True)
 class Run:
     """What one run left: its log by request, TOTALS_DTYPE totals of shape (1,), its row, milliseconds of the kernel.
@@ -160,7 +181,7 @@ class Runtime(ABC):
         """Run the one configuration there is, timed `repeat` times; compilation is not counted."""
 
     @abstractmethod
-    def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
+    def batches(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool) -> Iterator[Batch]:
         """Run every configuration, some at a time, and leave what the rows are made of.
 
         Raises
@@ -168,6 +189,22 @@ class Runtime(ABC):
         InputError
             When the workload has something that this engine does not.
         """
+
+    def fleet(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        fleet: Records,
+        draws: npt.NDArray[np.float64],
+        *,
+        fast_forward: bool,
+    ) -> FleetBatch:
+        """Run one fleet whose router looks at its replicas (`Engine.pauses`); records of shape (1,).
+
+        `fleet` is of FLEET_DTYPE, `draws` two uniform draws a request, shape (num_requests, 2).
+        """
+        raise NotImplementedError
 
     def correct_rows(  # noqa: B027 - there may be nothing to correct
         self, records: Records, floats: Records, ints: Records, totals: Records
@@ -215,6 +252,20 @@ class Runtime(ABC):
 
 class BatchRuntime(Runtime):
     """An engine that leaves logs, from which the rows are made."""
+
+    @abstractmethod
+    def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
+        """Run every configuration, some at a time.
+
+        Raises
+        ------
+        InputError
+            When the workload has something that this engine does not.
+        """
+
+    def batches(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool) -> Iterator[Batch]:
+        """The same: what metrics know of a configuration is nothing to the engine."""
+        return self.run_batches(workload, records, fast_forward=fast_forward)
 
     def rows(
         self,

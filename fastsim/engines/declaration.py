@@ -177,6 +177,8 @@ class Engine:
         Whether it can write down its steps: timelines and `explain` are made of them.
     has_sessions
         Whether searches that only change coefficients and blocks can run in one memory: calibration does.
+    pauses
+        Whether a run can rest at any time and be looked at: routers of fleets do.
     has_averages
         Whether the averages of `fastsim check` describe it.
     has_flags
@@ -217,6 +219,7 @@ class Engine:
     ends_at_max_model_len: bool = False
     records_steps: bool = False
     has_sessions: bool = False
+    pauses: bool = False
     has_averages: bool = False
     has_flags: bool = False
     has_prefix_trees: bool = False

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fastsim.fleet.records import Router
+from fastsim.engines.fleets import Router
 from fastsim.workload import Workload
 from fastsim.workload.draws import STREAMS
 

@@ -18,9 +18,10 @@ from fastsim.engines.contract import (
     plain_rows,
     summaries,
 )
+from fastsim.engines.fleets import Router
 from fastsim.engines.outputs import ITL_BINS, TOTALS_DTYPE, RequestLog, new_request_log
 from fastsim.fleet.merge import fill_fleet_columns, merged_totals
-from fastsim.fleet.routers import assigned
+from fastsim.fleet.routers import assigned, router_draws
 from fastsim.metrics.columns import new_rows
 from fastsim.metrics.params import ClassBounds
 from fastsim.workload import Workload
@@ -116,10 +117,10 @@ def fleet_rows(
     _, alike = np.unique(fleet, return_inverse=True)
     for number in range(int(alike.max(initial=-1)) + 1):
         those = np.flatnonzero(alike == number)
-        of_request = assigned(workload, fleet[those[0]])
-        for first in range(0, len(those), at_once):
-            some = those[first : first + at_once]
-            left = _run(runtime, workload, records[some], fleet[some[0]], params[some], of_request, fast_forward)
+        ways = Ways(workload, fleet[those[:1]])
+        for first in range(0, len(those), at_once if ways.of_request is not None else 1):
+            some = those[first : first + (at_once if ways.of_request is not None else 1)]
+            left = _run(runtime, workload, records[some], params[some], ways, fast_forward)
             mine = None if bounds is None else bounds.at(some)
             rows = _rows_of(runtime, adds_up, workload, left, records[some], params[some], mine)
             floats[some], ints[some] = rows[0], rows[1]
@@ -141,37 +142,73 @@ def fleet_run(
     repeat: int = 1,
 ) -> tuple[Run, Replicas]:
     """Run the one fleet there is, timed `repeat` times; compilation is not counted."""
-    of_request = assigned(workload, fleet[0])
+    ways = Ways(workload, fleet)
     times = []
     for _ in range(repeat + 1):  # the first one compiles
-        left = _run(runtime, workload, records, fleet[0], params, of_request, fast_forward)
+        left = _run(runtime, workload, records, params, ways, fast_forward)
         start_ns = perf_counter_ns()
         floats, ints, classes = _rows_of(runtime, adds_up, workload, left, records, params, bounds)
         times.append((perf_counter_ns() - start_ns + left.kernel_ns) / 1e6)
     totals = merged_totals(left.totals, left.floats)
     rows = plain_rows(floats, ints, classes)
-    replicas = Replicas(of_request=of_request, floats=_of_fleet_time(left, totals)[0], ints=left.ints[0])
+    replicas = Replicas(of_request=left.of_request, floats=_of_fleet_time(left, totals)[0], ints=left.ints[0])
     return Run(left.logs, totals, rows, float(np.median(times[1:]))), replicas
 
 
+class Ways:
+    """How the requests of a workload find their replicas, by a FLEET_DTYPE record of shape (1,).
+
+    `of_request` is None where the router looks at them; `draws` are its own (`router_draws`).
+    """
+
+    def __init__(self, workload: Workload, fleet: Records) -> None:
+        self.fleet = fleet
+        self.replicas = int(fleet["replicas"][0])
+        looks = fleet["router"][0] >= Router.POWER_OF_TWO
+        self.of_request = None if looks else assigned(workload, fleet[0])
+        self.draws = router_draws(int(fleet["seed"][0]), workload.num_requests)
+
+
 def _run(
+    runtime: Runtime, workload: Workload, records: Records, params: Records, ways: Ways, fast_forward: bool
+) -> _Left:
+    """Run fleets whose requests go the same ways; where the router looks at the replicas, one fleet."""
+    alone = params.copy()
+    alone["replicas"] = 1
+    if ways.of_request is None:
+        return _run_looked_at(runtime, workload, records, params, alone, ways, fast_forward)
+    left = _Left(workload, len(records), ways.of_request, ways.replicas)
+    for replica in range(ways.replicas):
+        members = np.flatnonzero(ways.of_request == replica)
+        for batch in runtime.batches(workload.subset(members), records, alone, fast_forward=fast_forward):
+            left.add(replica, members, batch, alone)
+    return left
+
+
+def _run_looked_at(
     runtime: Runtime,
     workload: Workload,
     records: Records,
-    fleet: np.void,
     params: Records,
-    of_request: npt.NDArray[np.int64],
+    alone: Records,
+    ways: Ways,
     fast_forward: bool,
 ) -> _Left:
-    """Run the replicas of fleets whose requests go the same ways."""
-    alone = params.copy()
-    alone["replicas"] = 1
-    replicas = int(fleet["replicas"])
-    left = _Left(workload, len(records), of_request, replicas)
-    for replica in range(replicas):
-        members = np.flatnonzero(of_request == replica)
-        for batch in runtime.run_batches(workload.subset(members), records, fast_forward=fast_forward):
-            left.add(replica, members, batch, alone)
+    fleet = runtime.fleet(workload, records, params, ways.fleet, ways.draws, fast_forward=fast_forward)
+    left = _Left(workload, 1, fleet.of_request, ways.replicas)
+    for replica in range(ways.replicas):
+        members = np.flatnonzero(fleet.of_request == replica)
+        batch = Batch(
+            np.zeros(1, np.intp),
+            workload.prompt_tokens[members],
+            workload.output_tokens[members],
+            RequestLog(**{name: each[members] for name, each in fleet.log._asdict().items()}),
+            fleet.totals[replica : replica + 1],
+            fleet.itl_histogram[replica : replica + 1],
+            0,
+        )
+        left.add(replica, members, batch, alone)
+    left.kernel_ns = fleet.kernel_ns
     return left
 
 

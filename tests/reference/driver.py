@@ -32,6 +32,9 @@ class Clients:
     def next_arrival_us(self) -> int | None:
         return self.pending[0][0] if self.pending else None
 
+    def more_to_come(self) -> bool:
+        return bool(self.pending)
+
     def pop_arrived(self, now: int) -> RequestState | None:
         """The earliest request, by (arrival, index), that has arrived by now."""
         return heapq.heappop(self.pending)[2] if self.pending and self.pending[0][0] <= now else None
@@ -344,7 +347,7 @@ class Driver:
         if not alive:
             self.last_state = None
             return
-        state = None if self.clients.pending or self.timeout_us is not None else self.state()
+        state = None if self.clients.more_to_come() or self.timeout_us is not None else self.state()
         limit = self.config.livelock_steps
         if limit is None:
             limit = max(10_000, 4 * sum(r.prompt + r.spec.output_tokens for r in alive))

@@ -18,6 +18,7 @@ from fastsim.engines.vllm.lanes import advance_clock, lane_remove, length, take_
 from fastsim.engines.vllm.latency import scheduled_step_us
 from fastsim.engines.vllm.livelock import GOING_ON, find_livelock, find_livelock_after_jump, watch_progress
 from fastsim.engines.vllm.loop import LOG_FULL, count_scheduled_step, jump_empty, may_jump_empty, run
+from fastsim.engines.vllm.pauses import see, unless_more_comes
 from fastsim.engines.vllm.recorder import logs_have_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
 from fastsim.engines.vllm.running_cap import after_steps
@@ -42,13 +43,26 @@ def run_configuration(state):
 def run_async(s):
     """One run from the first arrival to its end. Returns 0, or LOG_FULL: repeat with more room."""
     reset(s)
+    stop = advance_async(s)
+    if stop == LOG_FULL:
+        return LOG_FULL
+    settle(s, stop)
+    return 0
+
+
+@helper
+def advance_async(s):
+    """Make all passes that start before `until_us`. Returns why the run ended, GOING_ON, or LOG_FULL."""
     stop = GOING_ON
-    while stop == GOING_ON:
+    while stop == GOING_ON and s.st["now_us"] < s.st["until_us"]:
         if not logs_have_room(s, s.wl.prompt_tokens.shape[0]):
             return LOG_FULL
         stop = await_work(s)
+        if s.st["now_us"] >= s.st["until_us"]:
+            break
         if stop == GOING_ON:
             open_door(s)
+            see(s, s.st["running"])
             stop = make_pass(s)
         if stop == GOING_ON and flight_repeats(s) and may_jump(s):
             jump(s)
@@ -56,17 +70,22 @@ def run_async(s):
         elif stop == GOING_ON and flight_repeats(s) and may_jump_empty(s):
             jump_empty(s, SLEEP_US)
             s.st["flight_end_us"] = s.st["now_us"] - SLEEP_US
-    if s.st["in_flight"] > 0:
+    if stop != GOING_ON and s.st["in_flight"] > 0:
         take_ended_off_clock(s)
         receive(s)
-    settle(s, stop)
-    return 0
+    return unless_more_comes(s, stop)
 
 
 @inlined
 def has_work(s):
     """Whether the engine core calls schedule(): also once after somebody finished, so that workers hear of it."""
     return s.st["unfinished"] > 0 or s.st["somebody_finished"]
+
+
+@inlined
+def is_awake(s):
+    """Whether it goes on without a further arrival."""
+    return has_work(s) or s.st["in_flight"] > 0 or s.st["held"] > 0
 
 
 @inlined
@@ -83,7 +102,7 @@ def flight_repeats(s):
 @inlined
 def await_work(s):
     """Idle: advance the clock to the next arrival, or stop when there is none."""
-    if has_work(s) or s.st["in_flight"] > 0 or s.st["held"] > 0:
+    if is_awake(s):
         return GOING_ON
     arrival_us = next_arrival_us(s)
     if arrival_us == NO_LIMIT:

@@ -32,8 +32,9 @@ from fastsim.engines.vllm.gaps import gap_log_has_room, tick
 from fastsim.engines.vllm.lanes import advance_clock, end_life
 from fastsim.engines.vllm.latency import prefill_us, step_us, tokens_us
 from fastsim.engines.vllm.livelock import GOING_ON, steps_until_no_progress
+from fastsim.engines.vllm.pauses import see, unless_more_comes
 from fastsim.engines.vllm.preemption import count_scheduled
-from fastsim.engines.vllm.reset import reset, settle
+from fastsim.engines.vllm.reset import reset, settle_engine, settle_requests
 from fastsim.engines.vllm.schedule import LATEST_CLOCK
 from fastsim.engines.vllm.state import NONE
 from fastsim.engines.vllm.update import deliver_token
@@ -90,16 +91,45 @@ def _budget(s):
 def run_dense(s):
     """One run from the first arrival to its end. Returns 0, or FALL_BACK: the general loop has to do it."""
     reset(s)
+    begin_dense(s)
+    stop = advance_dense(s)
+    if stop == FALL_BACK:
+        return FALL_BACK
+    settle_dense(s, stop)
+    settle_requests(s)
+    return 0
+
+
+@helper
+def begin_dense(s):
+    """Before the first step."""
     s.st["dense"] = 1
     s.st["prefilling"] = NONE
+
+
+@helper
+def settle_dense(s, stop):
+    """The end of one engine."""
+    for place in range(s.st["clocked"]):
+        end_life(s, write_out_dense(s, place, 0))
+    if s.st["prefilling"] != NONE:
+        end_life(s, s.st["prefilling"])
+    s.tot["cap_steps"] = s.st["cap"] * s.tot["steps"]
+    settle_engine(s, stop)
+
+
+@helper
+def advance_dense(s):
+    """Do all steps that start before `until_us`. Returns why the run ended, GOING_ON, or FALL_BACK."""
     stop = GOING_ON
-    while True:
+    while s.st["now_us"] < s.st["until_us"]:
         let_in(s, s.st["now_us"])
         stop = _before_step(s)
         if stop != GOING_ON:
             break
         if s.st["running"] + s.st["waiting"] == 0:
             continue
+        see(s, s.st["running"])
         restart = s.cfg["preemption_mode"] == PreemptionMode.RESTART
         if restart and (not gap_log_has_room(s, s.wl.prompt_tokens.shape[0]) or steps_until_no_progress(s) <= 0):
             return FALL_BACK
@@ -108,13 +138,7 @@ def run_dense(s):
         blocked = s.st["prefilling"] == NONE and is_blocked(s)
         if not (blocked and s.st["clocked"] > 0 and jump_dense(s)) and not step_dense(s, blocked):
             return FALL_BACK
-    for place in range(s.st["clocked"]):
-        end_life(s, write_out_dense(s, place, 0))
-    if s.st["prefilling"] != NONE:
-        end_life(s, s.st["prefilling"])
-    s.tot["cap_steps"] = s.st["cap"] * s.tot["steps"]
-    settle(s, stop)
-    return 0
+    return unless_more_comes(s, stop)
 
 
 @inlined

@@ -210,8 +210,10 @@ def jump_at_once(s, most, stop_us):
     # Outputs return every `duration` from here on; the first call is made now, the others each when one has returned
     returned_us = s.st["flight_end_us"] if s.st["in_flight"] > 0 else s.st["now_us"] + duration
     steps, taken, area = _growth(s, most)
-    if steps <= 0:
+    if steps <= 0 or returned_us > s.st["until_us"]:
         return 0, 0
+    if s.st["until_us"] - returned_us < duration * (steps - 1):
+        steps, taken, area = _growth(s, 1 + (s.st["until_us"] - returned_us) // duration)
     if stop_us - returned_us < duration * (steps - 1):
         most = min(steps, 1 + max(0, (stop_us - returned_us + duration - 1) // duration))
         steps, taken, area = _growth(s, most)
@@ -266,6 +268,10 @@ def jump_by_time(s, steps, stop_us):
         steps = min(steps, ticks_in_room(s))
     watches = watches_steps(s)
     while done < steps and now_us < stop_us:
+        duration = step_us(s.cfg, by_tokens_us, context, window, 0.0, 0)
+        returned_us = start_us if in_flight > 0 else start_us + duration  # the flight's output, or its own
+        if returned_us > s.st["until_us"]:
+            break
         grown = taken + s.q.lane_size[lane]
         if watches and opens_at(s, now_us, s.st["free"] - grown, done):
             break
@@ -273,7 +279,6 @@ def jump_by_time(s, steps, stop_us):
         lane += 1
         if lane == block_size:
             lane = 0
-        duration = step_us(s.cfg, by_tokens_us, context, window, 0.0, 0)
         if s.cfg["record"]:
             record_repeated(s, now_us, s.st["free"] - taken, start_us, start_us + duration)
             record_update(s, s.st["free"] - taken)
@@ -281,7 +286,7 @@ def jump_by_time(s, steps, stop_us):
         context += decoders
         window += s.st["window_below"]
         last_call_us = now_us
-        now_us = start_us if in_flight > 0 else start_us + duration  # the output that returns: the flight's, or its own
+        now_us = returned_us
         start_us += duration
         tick(s, now_us - token_us, decoders, 1)
         token_us = now_us

@@ -263,6 +263,7 @@ ENGINE = Engine(
     records_steps=True,
     table_time=True,
     has_sessions=True,
+    pauses=True,
     has_averages=True,
     has_flags=True,
     has_prefix_trees=True,

@@ -57,7 +57,7 @@ def find_livelock(s):
     s.st["quiet"] = 0
     if not s.cfg["detect_livelock"] or s.st["unfinished"] == 0:
         return GOING_ON
-    if s.cfg["timeout_us"] == NO_LIMIT and next_arrival_us(s) == NO_LIMIT:
+    if s.cfg["timeout_us"] == NO_LIMIT and next_arrival_us(s) == NO_LIMIT and s.st["until_us"] == NO_LIMIT:
         s.st["quiet"] = 1
     empty = s.st["prefill_tokens"] + s.st["decode_tokens"] + s.st["received_tokens"] == 0
     if (s.st["quiet"] and (empty or s.cfg["slot_preempt"])) or steps_until_no_progress(s) <= 0:

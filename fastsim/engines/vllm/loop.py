@@ -13,6 +13,7 @@ from fastsim.engines.vllm.livelock import (
     steps_until_no_progress,
     watch_progress,
 )
+from fastsim.engines.vllm.pauses import see, unless_more_comes
 from fastsim.engines.vllm.recorder import logs_have_room, record_schedule, record_update
 from fastsim.engines.vllm.reset import reset, settle
 from fastsim.engines.vllm.running_cap import after_steps
@@ -27,13 +28,24 @@ LOG_FULL = -2
 def run(s):
     """One run from the first arrival to its end. Returns 0, or LOG_FULL: repeat with more room."""
     reset(s)
+    stop = advance(s)
+    if stop == LOG_FULL:
+        return LOG_FULL
+    settle(s, stop)
+    return 0
+
+
+@helper
+def advance(s):
+    """Do all steps that start before `until_us`. Returns why the run ended, GOING_ON, or LOG_FULL."""
     stop = GOING_ON
-    while stop == GOING_ON:
+    while stop == GOING_ON and s.st["now_us"] < s.st["until_us"]:
         if not logs_have_room(s, s.wl.prompt_tokens.shape[0]):
             return LOG_FULL
         open_door(s)
         stop = before_step(s)
         if stop == GOING_ON and s.st["unfinished"] > 0:
+            see(s, s.st["running"])
             step(s)
             stop = find_livelock(s)
             if stop == GOING_ON and may_jump(s):
@@ -42,8 +54,7 @@ def run(s):
             elif stop == GOING_ON and may_jump_empty(s):
                 jump_empty(s, step_us(s.cfg, tokens_us(s, 0, 0), 0, 0, 0.0, 0))
                 stop = find_livelock_after_jump(s)
-    settle(s, stop)
-    return 0
+    return unless_more_comes(s, stop)
 
 
 @inlined
@@ -134,6 +145,8 @@ def jump_empty(s, duration):
         steps = min(steps, (stop_us - s.st["now_us"] + duration - 1) // duration)
     elif duration == 0 and stop_us <= s.st["now_us"]:
         steps = 0
+    if duration > 0 and s.st["until_us"] != NO_LIMIT:
+        steps = min(steps, (s.st["until_us"] - s.st["now_us"]) // duration)
     if s.cfg["detect_livelock"]:
         steps = min(steps, steps_until_no_progress(s) - s.st["in_flight"])
     if steps <= 0:

@@ -8,25 +8,31 @@ from fastsim.engines.vllm.free_list import ANONYMOUS
 from fastsim.engines.vllm.gaps import settle_gaps
 from fastsim.engines.vllm.lanes import NO_END, end_life, materialise
 from fastsim.engines.vllm.latency import NEVER_FILLS
+from fastsim.engines.vllm.livelock import GOING_ON
 from fastsim.engines.vllm.running_cap import initial_cap
 from fastsim.engines.vllm.state import NONE
 
 
 @helper
 def reset(s):
-    """Everything as before the first step."""
+    """Everything as before the first step of a run of one engine."""
+    reset_requests(s)
+    reset_engine(s)
+    reset_arrivals(s)
+
+
+@helper
+def reset_engine(s):
+    """What each engine has, as before its first step."""
     clear(s.st)
     clear(s.tot)
-    s.gaps.histogram[:] = 0
     _reset_scalars(s)
     for lane in range(s.cfg["block_size"] + 1):
         s.q.lane_head[lane] = NONE
         s.q.lane_tail[lane] = NONE
         s.q.lane_size[lane] = 0
-    _reset_requests(s)
     if s.cfg["enable_prefix_caching"]:
         _reset_blocks(s)
-    reset_arrivals(s)
     s.st["cap"] = initial_cap(s)
     s.tot["cap_min"] = s.st["cap"]
     outputs = 0
@@ -38,6 +44,8 @@ def reset(s):
 
 @helper
 def _reset_scalars(s):
+    s.st["until_us"] = NO_LIMIT
+    s.st["stop"] = GOING_ON
     s.st["queue_head"] = NONE
     s.st["queue_tail"] = NONE
     s.st["running_head"] = NONE
@@ -58,7 +66,9 @@ def _reset_scalars(s):
 
 
 @helper
-def _reset_requests(s):
+def reset_requests(s):
+    """What belongs to requests, wherever they will run, as before the first step."""
+    s.gaps.histogram[:] = 0
     s.req.num_computed_tokens[:] = 0
     s.req.num_blocks[:] = 0
     s.req.num_cached_blocks[:] = 0
@@ -93,6 +103,14 @@ def _reset_requests(s):
         s.log.arrival_us[i] = s.wl.arrival_us[i]
         if outgrows_model(s, i) or (s.cfg["unservable"] == Unservable.REJECT and outgrows_pool(s, i)):
             s.log.status[i] = Status.UNSERVABLE
+    if s.cfg["enable_prefix_caching"]:
+        for i in range(s.wl.prompt_tokens.shape[0]):
+            shared = min(s.wl.prefix_tokens[i], s.wl.prompt_tokens[i]) if s.wl.prefix_group[i] >= 0 else 0
+            s.req.shared_blocks[i] = shared // s.cfg["block_size"]
+            s.req.cached_runs[i] = NONE
+            s.req.held_runs[i] = NONE
+            s.req.life[i] = 0
+            s.req.holding_row[i] = NONE
 
 
 @helper
@@ -123,13 +141,6 @@ def _reset_blocks(s):
     for slot in range(slots):
         s.blk.first_copy[slot] = NONE
         s.blk.last_copy[slot] = NONE
-    for i in range(s.wl.prompt_tokens.shape[0]):
-        shared = min(s.wl.prefix_tokens[i], s.wl.prompt_tokens[i]) if s.wl.prefix_group[i] >= 0 else 0
-        s.req.shared_blocks[i] = shared // block_size
-        s.req.cached_runs[i] = NONE
-        s.req.held_runs[i] = NONE
-        s.req.life[i] = 0
-        s.req.holding_row[i] = NONE
     rows = s.blk.free_rows.shape[0]
     for row in range(rows):
         s.blk.free_rows[row] = row
@@ -179,15 +190,27 @@ def reset_arrivals(s):
 
 @helper
 def settle(s, stop):
-    """The end of a run: write the counters out and total up."""
+    """The end of a run of one engine: write the counters out and total up."""
+    settle_engine(s, stop)
+    settle_requests(s)
+
+
+@helper
+def settle_requests(s):
+    """What was generated, wherever."""
+    for i in range(s.wl.prompt_tokens.shape[0]):
+        s.log.num_generated[i] = s.req.num_tokens[i] - s.wl.prompt_tokens[i]
+
+
+@helper
+def settle_engine(s, stop):
+    """The end of one engine."""
     materialise(s, NONE)
     settle_gaps(s)
     i = s.st["running_head"]
     while i != NONE:
         end_life(s, i)
         i = s.req.run_next[i]
-    for i in range(s.wl.prompt_tokens.shape[0]):
-        s.log.num_generated[i] = s.req.num_tokens[i] - s.wl.prompt_tokens[i]
     s.tot["stop"] = stop
     s.tot["end_us"] = s.st["now_us"]
     s.tot["cap_final"] = s.st["cap"]

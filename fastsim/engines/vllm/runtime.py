@@ -13,6 +13,7 @@ from fastsim.config import Config, EngineConfig
 from fastsim.engines.contract import (
     Batch,
     EngineSession,
+    FleetBatch,
     Records,
     Rows,
     Run,
@@ -42,7 +43,6 @@ from fastsim.engines.vllm.state import WorkloadArrays
 from fastsim.engines.vllm.tape import recorded_steps, recorded_tape, recorder_holds
 from fastsim.errors import InputError
 from fastsim.metrics import new_rows
-from fastsim.metrics.columns import PARAMS_DTYPE
 from fastsim.metrics.params import ClassBounds
 from fastsim.metrics.scratch import new_scratch
 from fastsim.workload import Workload
@@ -85,17 +85,34 @@ class VllmRuntime(Runtime):
         session = VllmSession(workload, records[~special], others)
         return merged(special, rows, session.run(records[~special], params[~special], fast_forward=fast_forward))
 
-    def run_batches(self, workload: Workload, records: Records, *, fast_forward: bool) -> Iterator[Batch]:
+    def batches(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool) -> Iterator[Batch]:
         """Run every configuration, and keep what each leaves in the memory that they share."""
         special = records["layout"] != PLAIN
         if special.any():
             places = np.flatnonzero(special)
-            for batch in special_batches(workload, records[special], fast_forward):
+            for batch in special_batches(workload, records[special], params[special], fast_forward):
                 yield batch._replace(places=places[batch.places])
         plain = np.flatnonzero(~special)
         if len(plain):
             session = VllmSession(workload, records[plain])
-            yield session.batch(records[plain], fast_forward=fast_forward)._replace(places=plain)
+            yield session.batch(records[plain], params[plain], fast_forward=fast_forward)._replace(places=plain)
+
+    def fleet(
+        self,
+        workload: Workload,
+        records: Records,
+        params: Records,
+        fleet: Records,
+        draws: npt.NDArray[np.float64],
+        *,
+        fast_forward: bool,
+    ) -> FleetBatch:
+        """Run one fleet whose router looks at its replicas. The kernel is compiled when the first one runs."""
+        from fastsim.engines.vllm.fleet_memory import run_one
+
+        engine = records.copy()
+        engine["fast_forward"] = fast_forward
+        return run_one(workload, engine, params, fleet, draws)
 
     def correct_rows(self, records: Records, floats: Records, ints: Records, totals: Records) -> None:
         """Fill the columns of configurations with groups or drafts."""
@@ -219,17 +236,16 @@ class VllmSession(EngineSession):
         self._fill(engine, params, rows)
         return plain_rows(*rows)
 
-    def batch(self, records: Records, *, fast_forward: bool) -> Batch:
+    def batch(self, records: Records, params: Records, *, fast_forward: bool) -> Batch:
         """What runs of some configurations leave."""
         engine = records.copy()
         engine["fast_forward"] = fast_forward
         logs = LogsOfRuns(self._workload, len(engine))
-        params = np.ones(1, PARAMS_DTYPE)  # of rows that nobody reads
         rows = new_rows(1)
         kernel_ns = 0
         for k in range(len(engine)):
             start_ns = perf_counter_ns()
-            self._fill(engine[k : k + 1], params, rows)
+            self._fill(engine[k : k + 1], params[k : k + 1], rows)
             kernel_ns += perf_counter_ns() - start_ns
             logs.keep(k, self.log, self._memory.totals[0], self._memory.gaps.histogram)
         return logs.batch(kernel_ns)

@@ -43,6 +43,13 @@ SCALARS_DTYPE = np.dtype(
             "cap_bound",
             "unfinished",
             "decisions",  # random victims drawn so far
+            # one of a fleet's engines: what its router sees are the counts at the end of the last step, arrivals let in
+            "until_us",  # no step starts at or after it, and who arrives from then on is not known; NO_LIMIT: go on
+            "stop",  # why it ended, or GOING_ON
+            "seen_waiting",
+            "seen_running",
+            "seen_free",
+            "seen_gone",  # requests it is done with, one way or another
             # arrivals
             "arrival_cursor",
             "dynamic_arrivals",  # size of the arrival heap

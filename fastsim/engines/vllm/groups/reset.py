@@ -2,7 +2,7 @@
 
 from fastsim._jit import clear, helper
 from fastsim.engines.outputs import NEVER, Status
-from fastsim.engines.vllm.codes import RunningCap, Unservable
+from fastsim.engines.vllm.codes import NO_LIMIT, RunningCap, Unservable
 from fastsim.engines.vllm.groups.tables import ceil_div, least_blocks, most_blocks
 from fastsim.engines.vllm.reset import outgrows_model, reset_arrivals
 from fastsim.engines.vllm.state import NONE
@@ -35,6 +35,7 @@ def reset(s):
 
 @helper
 def _reset_scalars(s):
+    s.st["until_us"] = NO_LIMIT
     s.st["queue_head"] = NONE
     s.st["queue_tail"] = NONE
     s.st["running_head"] = NONE

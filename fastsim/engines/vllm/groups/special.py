@@ -13,7 +13,7 @@ from fastsim.engines.contract import Batch, Records, Rows, Run, class_summary, n
 from fastsim.engines.vllm.groups.layout import GroupRecords, group_records
 from fastsim.engines.vllm.groups.layouts import layouts_of
 from fastsim.engines.vllm.logs import LogsOfRuns
-from fastsim.metrics.columns import NULL, PARAMS_DTYPE
+from fastsim.metrics.columns import NULL
 from fastsim.metrics.params import ClassBounds
 from fastsim.workload import Workload
 
@@ -130,7 +130,7 @@ def fill_special_columns(records: Records, floats: Records, ints: Records, total
     fill_own_columns(_records(records), floats, ints, totals)
 
 
-def special_batches(workload: Workload, records: Records, fast_forward: bool) -> list[Batch]:
+def special_batches(workload: Workload, records: Records, params: Records, fast_forward: bool) -> list[Batch]:
     """What runs of configurations with groups or drafts leave."""
     from fastsim.engines.vllm.groups.rows import compile_kernels, run_rows
 
@@ -140,7 +140,6 @@ def special_batches(workload: Workload, records: Records, fast_forward: bool) ->
     def keep(place: slice, run: "Left") -> None:
         logs.keep(place.start, run[0], run[1][0], run[2])
 
-    params = np.ones(len(records), PARAMS_DTYPE)  # of rows that nobody reads
     start_ns = perf_counter_ns()
     run_rows(_records(records), params, workload, fast_forward=fast_forward, after_each=keep)
     return [logs.batch(perf_counter_ns() - start_ns)]

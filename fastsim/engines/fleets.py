@@ -1,4 +1,4 @@
-"""Fleets as numbers: one record a configuration."""
+"""Fleets as kernels read them: one record a configuration."""
 
 from enum import IntEnum
 
@@ -9,11 +9,14 @@ from fastsim.engines.encode import Take, code_of
 
 
 class Router(IntEnum):
-    """The values of `fleet.router`."""
+    """The values of `fleet.router`; from POWER_OF_TWO on they look at the replicas."""
 
     ROUND_ROBIN = 0
     RANDOM = 1
     SESSION = 2
+    POWER_OF_TWO = 3
+    LEAST_LOADED = 4
+    VLLM_DP = 5
 
 
 FLEET_DTYPE = np.dtype(
@@ -21,6 +24,7 @@ FLEET_DTYPE = np.dtype(
         ("replicas", np.int64),
         ("router", np.int64),
         ("seed", np.int64),  # of the router's draws: the workload's
+        ("refresh_us", np.int64),  # time between two snapshots of the replicas; 0: at every decision
     ]
 )
 
@@ -31,4 +35,9 @@ def fleet_records(take: Take, count: int) -> npt.NDArray[np.void]:
     fleet["replicas"] = take("fleet.replicas", int)
     fleet["router"] = take("fleet.router", code_of(Router))
     fleet["seed"] = take("workload.seed", int)
+    fleet["refresh_us"] = take("fleet.refresh_ms", _microseconds)
     return fleet
+
+
+def _microseconds(milliseconds: float) -> int:
+    return round(milliseconds * 1000)
