@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from fastsim.config import check_rules, load_config
+from fastsim.config.fleet import BLIND_ROUTERS
 from fastsim.config.spec import spec_from_mapping
-from fastsim.engines.contract import runtime_of
+from fastsim.engines.contract import Batch, runtime_of
+from fastsim.engines.vllm.runtime import VllmRun
 from fastsim.errors import InputError
 from fastsim.metrics import COLUMNS, named_values
 from fastsim.records import record_of, records_at
@@ -29,6 +31,7 @@ SETTINGS = [
     "workload.output.mean=60",
     "workload.output.dist=constant",
 ]
+ROUTERS = ("round_robin", "session", "least_loaded", "power_of_two", "vllm_dp")
 ENGINES = ("vllm-0.33.0", "vllm-0.33.0-async", "vllm-0.16.0", "blis", "vllm-rlt", "sglang-0.5.23")
 
 
@@ -52,22 +55,29 @@ def part_of(workload: Workload, members: list[int]) -> Workload:
     )
 
 
-def alone(config: Any, workload: Workload) -> tuple[Any, dict[str, Any]]:
+def alone(config: Any, workload: Workload) -> tuple[Batch, dict[str, Any]]:
     """What one replica leaves, and its row, both by the engine's own way."""
     single = config.model_copy(update={"fleet": config.fleet.model_copy(update={"replicas": 1})})
     records = record_of(single)
     (share,) = records.shares
     runtime = runtime_of(share.engine)
-    (batch,) = runtime.run_batches(workload, share.records, fast_forward=True)
-    rows = runtime.rows(workload, share.records, records.params)
-    return batch, named_values(rows.floats[0], rows.ints[0])
+    run = runtime.run(workload, share.records, records.params)
+    row_of_run = named_values(run.rows.floats[0], run.rows.ints[0])
+    if isinstance(run, VllmRun):
+        histogram = run.memory.gaps.histogram[None]
+        lengths = workload.prompt_tokens, workload.output_tokens
+        return Batch(np.zeros(1, np.intp), *lengths, run.log, run.totals, histogram, 0), row_of_run
+    (batch,) = runtime.batches(workload, share.records, records.params, fast_forward=True)
+    return batch, row_of_run
 
 
 def expected(config: Any, workload: Workload) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
     """The fleet's row in plain Python from what its replicas leave alone, the log by request, and who served it."""
+    if config.fleet.router not in BLIND_ROUTERS:
+        return expected_of_looking(config, workload)
     of_request = dealt(config, workload)
     requests: list[dict[str, Any]] = [{} for _ in of_request]
-    totals, rows, sent = [], [], []
+    totals, rows = [], []
     gaps = gaps_of(np.zeros(1, np.int64))
     for replica in range(config.fleet.replicas):
         members = [i for i, chosen in enumerate(of_request) if chosen == replica]
@@ -79,11 +89,38 @@ def expected(config: Any, workload: Workload) -> tuple[dict[str, Any], list[dict
         totals.append(totals_of(batch.totals))
         gaps += gaps_of(batch.itl_histogram[0])
         rows.append(its_row)
-        sent.append(len(members))
+    return fleet_row(config, requests, totals, gaps, rows, of_request), requests, of_request
+
+
+def expected_of_looking(config: Any, workload: Workload) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
+    """The same where the router looks at replicas: who serves whom is `test_fleet_vllm`'s."""
+    records = record_of(config)
+    (share,) = records.shares
+    draws = np.random.default_rng([config.workload.seed, 14]).random((workload.num_requests, 2))
+    run = runtime_of(share.engine).fleet(
+        workload, share.records, records.params, records.fleet, draws, fast_forward=False
+    )
+    requests = requests_of(run.log, workload.prompt_tokens, workload.output_tokens)
+    totals, rows = [], []
+    (params,) = records.params
+    for replica in range(config.fleet.replicas):
+        totals.append(totals_of(run.totals[replica : replica + 1]))
+        mine = [request for request, k in zip(requests, run.of_request.tolist(), strict=True) if k == replica]
+        gaps = gaps_of(run.itl_histogram[replica])
+        rows.append(row(mine, totals[-1], gaps, params_of(params) | {"replicas": 1}))
+    gaps = gaps_of(run.itl_histogram.sum(axis=0))
+    of_request = run.of_request.tolist()
+    return fleet_row(config, requests, totals, gaps, rows, of_request), requests, of_request
+
+
+def fleet_row(
+    config: Any, requests: Any, totals: Any, gaps: Any, rows: list[dict[str, Any]], of_request: list[int]
+) -> dict[str, Any]:
+    """The fleet's row from its requests, and the totals, gaps and rows of its replicas."""
     merged = fleet_totals(totals, rows)
     (params,) = record_of(config).params
-    found = row(requests, merged, gaps, params_of(params)) | fleet_columns(sent, totals, merged)
-    return found, requests, of_request
+    sent = [of_request.count(k) for k in range(config.fleet.replicas)]
+    return row(requests, merged, gaps, params_of(params)) | fleet_columns(sent, totals, merged)
 
 
 def check(config: Any, workload: Workload) -> dict[str, Any]:
@@ -104,7 +141,18 @@ def check(config: Any, workload: Workload) -> dict[str, Any]:
     return result.metrics
 
 
-@pytest.mark.parametrize("router", ["round_robin", "random", "session"])
+@pytest.mark.parametrize("router", ["power_of_two", "least_loaded", "vllm_dp"])
+@pytest.mark.parametrize("engine", ENGINES[:3])
+def test_a_row_of_a_fleet_that_is_looked_at(engine, router):
+    settings = [*SETTINGS, f"engine.name={engine}", "fleet.replicas=3", f"fleet.router={router}"]
+    settings += ["workload.prefix.groups=7", "workload.prefix.tokens=64", "slo.ttft_ms=100"]
+    config = load_config(None, settings)
+    metrics = check(config, build_workload(config.workload))
+    assert metrics["completed"] == 120
+    assert 1 < metrics["imbalance_requests"] < 2
+
+
+@pytest.mark.parametrize("router", BLIND_ROUTERS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_fleet_is_its_replicas_alone(engine, router):
     settings = [*SETTINGS, f"engine.name={engine}", "fleet.replicas=3", f"fleet.router={router}"]
@@ -152,8 +200,8 @@ def test_one_replica_is_no_fleet(engine):
 def test_replicas_routers_and_engines_are_axes():
     axes = {
         "fleet.replicas": [1, 2, 5],
-        "fleet.router": ["round_robin", "random", "session"],
-        "engine.name": ["vllm-0.33.0", "blis"],
+        "fleet.router": ["round_robin", "random", "least_loaded", "vllm_dp"],
+        "engine.name": ["vllm-0.33.0", "vllm-0.33.0-async"],
         "engine.max_num_seqs": [4, 64],
     }
     table = {"engine.num_gpu_blocks": 400, "workload.num_requests": 60, "workload.arrival.rate_per_s": 40}
@@ -205,13 +253,17 @@ def test_sessions_stay_on_their_replica():
         ("fleet.replicas=2000", "fleet.replicas = 2000"),
         ("fleet.router=best", "fleet.router"),
         ("workload.concurrency=4", "do not wait for answers"),
+        ("engine.name=blis", "cannot be looked at"),
+        ("engine.preemption_mode=restart", "counted when all is done"),
+        ("fleet.refresh_ms=-1", "fleet.refresh_ms = -1"),
         ("fleet.autoscale.max_replicas=4", "autoscaling is not simulated"),
     ],
 )
 def test_bad_fleets_are_one_sentence(setting, words):
-    settings = [*SETTINGS, setting] if "replicas=" in setting else [*SETTINGS, "fleet.replicas=2", setting]
+    fleet = ["fleet.replicas=2", "fleet.router=vllm_dp"]
+    settings = [each for each in fleet if each.split("=")[0] != setting.split("=")[0]]
     with pytest.raises(InputError, match=words):
-        check_rules(load_config(None, settings))
+        check_rules(load_config(None, [*SETTINGS, *settings, setting]))
 
 
 def test_steps_of_a_fleet_are_refused():
