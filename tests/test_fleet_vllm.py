@@ -2,13 +2,17 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fastsim.cli import main
+from fastsim.cli.verify import read_case
 from fastsim.engines.fleets import FLEET_DTYPE, Router
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog, Status, Stop
 from fastsim.engines.vllm.runtime import RUNTIME
+from fastsim.fleet.golden import verify_case
 from tests.reference.cases import random_case
 from tests.reference.vllm import _outcome as outcome_of
 from tests.reference_fleet.vllm_fleet import simulate_fleet
@@ -110,3 +114,27 @@ def test_a_fleet_of_one_is_a_single_run(family):
                 assert np.array_equal(values, getattr(single.log, name)), f"{family} {seed} {name}"
             assert run.totals[0] == single.totals[0], f"{family} {seed}"
             assert np.array_equal(run.itl_histogram[0], single.memory.gaps.histogram)
+
+
+GOLDEN = Path(__file__).parent / "golden_fleet"
+
+
+@pytest.mark.parametrize("path", sorted((GOLDEN / "vllm-dp").glob("*.json.gz")), ids=lambda path: path.name)
+def test_the_balancer_takes_all_recorded_decisions(path):
+    assert verify_case(read_case(path)) is None
+
+
+def test_a_wrong_decision_is_named():
+    case = read_case(GOLDEN / "vllm-dp" / "dp_real_n3_c1i0_s3.json.gz")
+    route = next(op for op in case["ops"] if op[0] == "route")
+    route[3] = (route[3] + 1) % 3
+    assert verify_case(case) == f"decision 0: expected engine {route[3]}, got {(route[3] - 1) % 3}"
+
+
+def test_verify_names_what_is_not_simulated(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(GOLDEN)])
+    printed = capsys.readouterr()
+    assert ended.value.code == 0
+    assert printed.out == "12/12 identical\n"
+    assert "not compared: 86 cases of blis-cluster, cache-aware, dynamo-kv, vllm-pd: not simulated" in printed.err

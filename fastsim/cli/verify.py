@@ -25,9 +25,11 @@ def command(
     Prints one line a failing case (its first difference) and last `N/M identical`; exits 0 only if all are.
     """
     from fastsim.errors import InputError
+    from fastsim.fleet.golden import NOT_REPLAYED, VERIFIERS
 
-    if engine is not None and engine not in engine_names():
-        raise InputError(f"--engine {engine}, but one of {', '.join(engine_names())} was expected")
+    known = (*engine_names(), *VERIFIERS, *NOT_REPLAYED)
+    if engine is not None and engine not in known:
+        raise InputError(f"--engine {engine}, but one of {', '.join(known)} was expected")
     verify_live = live_verifier(against)
     total = identical = others = 0
     for path in case_files(paths):
@@ -45,7 +47,12 @@ def command(
         else:
             typer.echo(f"{case['engine']}/{case['name']}: {difference}")
     if others:
-        typer.echo(f"not compared: {others} cases of engines other than {', '.join(verify_live)}", err=True)
+        which = (
+            f"engines other than {', '.join(verify_live)}" if against else f"{', '.join(NOT_REPLAYED)}: not simulated"
+        )
+        typer.echo(f"not compared: {others} cases of {which}", err=True)
+    if total == 0 and others and not against:
+        raise InputError(f"{', '.join(map(str, paths))}: only cases of fleets that are not simulated")
     if total == 0 and others:
         raise InputError(f"--against {against}: no cases, but some of {', '.join(verify_live)} were expected")
     if total == 0:
@@ -108,11 +115,17 @@ def read_case(path: Path) -> dict[str, Any]:
     return case
 
 
-def verifier(engine: str, path: Path) -> Callable[[dict[str, Any]], str | None]:
-    """The function that replays cases of an engine."""
+def verifier(engine: str, path: Path) -> Callable[[dict[str, Any]], str | None] | None:
+    """The function that replays cases of an engine, or of a fleet; None: that fleet is not simulated."""
     from fastsim.engines import engine_of
     from fastsim.engines.contract import runtime_of
     from fastsim.errors import InputError
+    from fastsim.fleet.golden import NOT_REPLAYED, VERIFIERS, verify_case
+
+    if engine in VERIFIERS:
+        return verify_case
+    if engine in NOT_REPLAYED:
+        return None
 
     if engine not in engine_names():
         raise InputError(f"{path}: engine = {engine!r}, but one of {', '.join(engine_names())} was expected")

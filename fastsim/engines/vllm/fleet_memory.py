@@ -14,7 +14,7 @@ from fastsim.engines.vllm.fleet import run_fleet
 from fastsim.engines.vllm.gaps import GapLog
 from fastsim.engines.vllm.memory import Memory, new_memory, workload_arrays
 from fastsim.engines.vllm.recorder import new_recorder
-from fastsim.engines.vllm.router import ROUTER_DTYPE, Known
+from fastsim.engines.vllm.router import ROUTER_DTYPE, Known, new_known
 from fastsim.engines.vllm.scalars import SCALARS_DTYPE
 from fastsim.engines.vllm.state import Blocks, Queues, Requests
 from fastsim.workload import Workload
@@ -56,7 +56,6 @@ def new_fleet_memory(single: Memory, replicas: int) -> FleetMemory:
     sizes = [array.nbytes for array in (*single.queues, *single.blocks)]
     checked(replicas * sum(sizes), f"the queues and blocks of {replicas} replicas", "lower fleet.replicas")
     queues, blocks, gaps = (_slab(each, replicas) for each in (single.queues, single.blocks, single.gaps))
-    counts = [name for name in Known._fields if name != "kv_use"]
     return FleetMemory(
         scalars=np.zeros(replicas, SCALARS_DTYPE),
         totals=np.zeros(replicas, TOTALS_DTYPE),
@@ -65,7 +64,7 @@ def new_fleet_memory(single: Memory, replicas: int) -> FleetMemory:
         blocks=blocks,
         layout=Layout(*(lay_out(slab, replicas) for slab in (queues, blocks, gaps))),
         router=np.zeros(1, ROUTER_DTYPE),
-        known=Known(**{name: np.zeros(replicas, np.int64) for name in counts}, kv_use=np.zeros(replicas)),
+        known=new_known(replicas),
         log=single.log,
         gaps=gaps,
     )

@@ -57,6 +57,12 @@ class Known(NamedTuple):
     kv_use: npt.NDArray[np.float64]
 
 
+def new_known(replicas: int) -> Known:
+    """Nothing is known of so many replicas."""
+    counts = {name: np.zeros(replicas, np.int64) for name in Known._fields if name != "kv_use"}
+    return Known(**counts, kv_use=np.zeros(replicas))
+
+
 @helper
 def begin_router(r, known, fleet):
     """Before the first request."""
@@ -138,9 +144,7 @@ def choose(r, known, fleet):
     elif fleet["router"] == Router.LEAST_LOADED:
         r["chosen"] = least_in_flight(known, fleet["replicas"])
     else:
-        r["chosen"] = balanced(r, known, fleet["replicas"])
-        known.waiting[r["chosen"]] += 1
-        r["turn"] = (r["turn"] + 1) % fleet["replicas"]
+        r["chosen"] = balance(r, known, fleet["replicas"], 1)
     return r["chosen"]
 
 
@@ -155,17 +159,22 @@ def least_in_flight(known, replicas):
 
 
 @inlined
-def balanced(r, known, replicas):
-    """The first of the least scores: `DPLBAsyncMPClient.get_core_engine_for_request` of vLLM 0.33.0, one server."""
+def balance(r, known, replicas, clients):
+    """The first of the least scores, one of so many API servers choosing.
+
+    `DPLBAsyncMPClient.get_core_engine_for_request` (vllm/v1/engine/core_client.py, 0.33.0).
+    """
     best = r["turn"]
     least = np.inf
     for place in range(replicas):
         k = (r["turn"] + place) % replicas
         waiting = known.waiting[k]
-        score = float(max(known.in_flight[k], waiting + known.running[k]))
+        score = float(max(clients * known.in_flight[k], waiting + known.running[k]))
         if waiting > 0:
             score += waiting * KV_WEIGHT * max(0.0, known.kv_use[k] - EASY_KV_USE)
         if score < least:
             best = k
             least = score
+    known.waiting[best] += clients
+    r["turn"] = (r["turn"] + 1) % replicas
     return best
