@@ -47,9 +47,9 @@ def command(
         else:
             typer.echo(f"{case['engine']}/{case['name']}: {difference}")
     if others:
-        which = (
-            f"engines other than {', '.join(verify_live)}" if against else f"{', '.join(NOT_REPLAYED)}: not simulated"
-        )
+        which = f"{', '.join(NOT_REPLAYED)}: not simulated"
+        if against:
+            which = f"engines other than {', '.join(verify_live)}"
         typer.echo(f"not compared: {others} cases of {which}", err=True)
     if total == 0 and others and not against:
         raise InputError(f"{', '.join(map(str, paths))}: only cases of fleets that are not simulated")

@@ -17,7 +17,9 @@ def verify_case(case: dict[str, Any]) -> str | None:
     engines, clients = case["config"]["engines"], case["config"]["clients"]
     router = np.zeros(1, ROUTER_DTYPE)
     router["turn"] = engines * case["config"]["client_index"] // clients
-    ops, snapshots, number = [], [], {}
+    ops: list[tuple[int, int]] = []
+    snapshots: list[Any] = []
+    number: dict[int, int] = {}
     for kind, *rest in case["ops"]:
         if kind == "route":
             request, rank, _ = rest
