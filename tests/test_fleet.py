@@ -149,7 +149,7 @@ def test_a_row_of_a_fleet_that_is_looked_at(engine, router):
     config = load_config(None, settings)
     metrics = check(config, build_workload(config.workload))
     assert metrics["completed"] == 120
-    assert 1 < metrics["imbalance_requests"] < 2
+    assert 1 <= metrics["imbalance_requests"] < 2
 
 
 @pytest.mark.parametrize("router", BLIND_ROUTERS)
