@@ -22,7 +22,7 @@ from fastsim.workload import Workload
 Int64Array = npt.NDArray[np.int64]
 
 
-class Layout(NamedTuple):
+class SlabLayout(NamedTuple):
     """Where the replicas' parts of the slabs stand (`fastsim._jit.slabs`)."""
 
     queues: Int64Array
@@ -38,7 +38,7 @@ class FleetMemory(NamedTuple):
     requests: Requests
     queues: Queues
     blocks: Blocks
-    layout: Layout
+    layout: SlabLayout
     router: npt.NDArray[np.void]
     known: Known
     log: RequestLog
@@ -62,7 +62,7 @@ def new_fleet_memory(single: Memory, replicas: int) -> FleetMemory:
         requests=single.requests,
         queues=queues,
         blocks=blocks,
-        layout=Layout(*(lay_out(slab, replicas) for slab in (queues, blocks, gaps))),
+        layout=SlabLayout(*(lay_out(slab, replicas) for slab in (queues, blocks, gaps))),
         router=np.zeros(1, ROUTER_DTYPE),
         known=new_known(replicas),
         log=single.log,
