@@ -111,6 +111,8 @@ def params_by_key(config: Config) -> dict[str, Any]:
         case "vllm-rlt":
             params["max_model_len"] = 2**31 - 1
             params["swap_us_per_block"] = key("latency.rlt.swap_us_per_block")
+        case "trtllm":
+            params["max_model_len"] = 2**31 - 1  # outputs are cut before metrics see them
         case "sglang-0.5.23":
             chunk = key("engine.sglang.chunked_prefill_size")
             params["max_model_len"] = 2**31 - 1  # its limit to what is generated is in the outputs already

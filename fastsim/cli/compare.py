@@ -108,7 +108,6 @@ def command(
     """
     from fastsim.analysis.compare.metrics import DEFAULT_METRICS
     from fastsim.analysis.cost import COST, Price
-    from fastsim.cli.caveats import print_folder_caveats
     from fastsim.cli.compare_specs import rows_of
     from fastsim.cli.compare_text import compare_text
     from fastsim.errors import InputError
@@ -129,7 +128,6 @@ def command(
             if value is not None:
                 raise InputError(f"{name} with {sources[0]}, but a spec was expected with it: those rows are there")
         where: AbstractContextManager[tuple[Path, str | None]] = nullcontext((sources[0], None))
-        print_folder_caveats(sources[0])
     else:
         if aims is None and len(by or []) != 1 and (by or (len(sources) == 1 and engines is None)):
             raise InputError(NO_AXIS)

@@ -51,8 +51,10 @@ def command(
     """
     import time
 
+    from fastsim.cli.caveats import print_caveats
     from fastsim.cli.hardware import print_hardware
     from fastsim.config import deployed
+    from fastsim.engines import caveats
     from fastsim.errors import InputError
 
     started = time.perf_counter()
@@ -60,6 +62,7 @@ def command(
         raise InputError(f"--repeat {repeat}, but an integer of at least 1 was expected")
     written = choose_config(source, config_id, settings)
     print_hardware(written)
+    print_caveats([written.engine.name])
     config = deployed(written)
     if config.hardware.model is not None and config_id is None:
         note_default_load(source, settings)
@@ -88,6 +91,8 @@ def command(
         import json
 
         figures: dict[str, Any] = {"workload_id": workload.workload_id} | result.metrics
+        if known := caveats([config.engine.name]):
+            figures["caveats"] = known
         if beside is not None:
             from fastsim.cli.beside import beside_objects
 

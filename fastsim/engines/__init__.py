@@ -17,6 +17,7 @@ FOLDERS = (
     "blis",
     "rlt",
     "sglang",
+    "trtllm",
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 Spec = dict[str, Any]
 ENGINES = (
     *("vllm-0.33.0", "vllm-0.33.0", "vllm-0.16.0", "vllm-0.33.0-async", "vllm-0.33.0-async"),
-    *("blis", "vllm-rlt", "sglang-0.5.23"),
+    *("blis", "vllm-rlt", "sglang-0.5.23", "trtllm"),
 )
 DATA = Path(__file__).parent.parent / "data"
 TRACES = ("mooncake_conversation_first300.jsonl", "azure2023_conv_first2000.csv")
@@ -35,6 +35,8 @@ def random_spec(seed: int) -> Spec:
         spec |= _rlt(rng, spec)
     elif engine.startswith("sglang"):
         spec |= _sglang(rng, spec, min(tokens, 4000))
+    elif engine == "trtllm":
+        spec |= _trtllm(rng, spec)
     else:
         spec |= _vllm(rng, spec, min(tokens, 4000))
         if rng.random() < 0.25:
@@ -354,6 +356,17 @@ def _rlt(rng: random.Random, spec: Spec) -> Spec:
         "engine.rlt.wavefront": wavefront,
         "engine.rlt.on_livelock": rng.choice(("stop", "skip", "step")),
     } | _some(rng, 0.2, times)
+
+
+def _trtllm(rng: random.Random, spec: Spec) -> Spec:
+    policies = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "MAX_UTILIZATION", "STATIC_BATCH")
+    return {
+        "engine.max_model_len": rng.choice((8, 60, 500, 8192)),
+        "engine.enable_chunked_prefill": rng.random() < 0.7,
+        "engine.trtllm.capacity_scheduler_policy": rng.choice(policies),
+        "engine.trtllm.context_chunking_policy": rng.choice(("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS")),
+        "latency.b3_us_per_context_token": 0,
+    } | _some(rng, 0.5, {"engine.trtllm.chunk_unit_tokens": rng.randint(1, spec["engine.max_num_batched_tokens"])})
 
 
 def _sglang(rng: random.Random, spec: Spec, scale: int) -> Spec:

@@ -156,8 +156,8 @@ def default_victim(policy: str) -> str:
     return "priority" if policy == "priority" else "tail"
 
 
-def _fits_unchunked(chunked: bool, batched: int, scheduled: int | None, max_model_len: int) -> bool:
-    return chunked or min(batched, scheduled or batched) >= max_model_len
+def _fits_unchunked(name: str, chunked: bool, batched: int, scheduled: int | None, max_model_len: int) -> bool:
+    return name not in NAMES or chunked or min(batched, scheduled or batched) >= max_model_len
 
 
 BYPASS = ("admission_scan_limit", "max_admission_bypasses", "count_restores", "blocked_checks_limit")
@@ -171,15 +171,16 @@ RULES = (
     ),
     Rule(
         (
+            "engine.name",
             "engine.enable_chunked_prefill",
             "engine.max_num_batched_tokens",
             "engine.max_num_scheduled_tokens",
             "engine.max_model_len",
         ),
         _fits_unchunked,
-        "engine.enable_chunked_prefill = {0} with engine.max_num_batched_tokens = {1} and "
-        "engine.max_num_scheduled_tokens = {2}, but without chunks both budgets were expected to be at least "
-        "engine.max_model_len = {3}",
+        "engine.enable_chunked_prefill = {1} with engine.max_num_batched_tokens = {2} and "
+        "engine.max_num_scheduled_tokens = {3}, but without chunks both budgets were expected to be at least "
+        "engine.max_model_len = {4}",
     ),
     Rule(
         ("engine.slot_preempt", "engine.queue_order", "engine.policy"),

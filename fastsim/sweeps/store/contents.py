@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsim.engines import caveats, engines
 from fastsim.errors import InputError, WorkError
 from fastsim.sweeps.store.files import checksum
 from fastsim.sweeps.store.folder import is_intact, known_parts, part_path
@@ -90,6 +91,7 @@ class Contents:
         return list(self._notes())
 
     def _notes(self) -> Iterator[str]:
+        yield from self._caveats()
         if not self.is_listed:
             yield f"{self.folder}: no manifest.json: whether these rows are unchanged and all there cannot be told"
             return
@@ -113,6 +115,14 @@ class Contents:
             yield f"{self.strangers[0]}{more}: not a part of this sweep, and left out"
         if self.spec_changed:
             yield f"{self.folder}/spec.toml: was changed since the sweep wrote it"
+
+    def _caveats(self) -> list[str]:
+        """What must be known of the engines that ran, as far as spec.toml says which."""
+        try:
+            text = (self.folder / "spec.toml").read_text(errors="replace")
+        except OSError:
+            return []
+        return caveats(name for engine in engines() for name in engine.names if f'"{name}"' in text)
 
     def extent(self) -> str:
         """What part of its grid the folder holds, in words: `the first 100 of 2,000 configurations`; empty for all."""
