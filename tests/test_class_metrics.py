@@ -44,6 +44,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "groups": {"kv_cache_groups": ["full", "sliding:64"]},
     "blis": {"name": "blis"},
     "sglang": {"name": "sglang-0.5.23"},
+    "trtllm": {"name": "trtllm"},
     "rlt": {"name": "vllm-rlt"},
 }
 

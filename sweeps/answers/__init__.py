@@ -9,6 +9,7 @@ from sweeps.answers.common import Section, Setup
 from sweeps.answers.engines import answer_async, answer_blis_vs_vllm, answer_livelock
 from sweeps.answers.million import answer_million
 from sweeps.answers.preemption import answer_salvage, answer_swap, answer_victims
+from sweeps.answers.servers import answer_chunks, answer_engines, answer_trtllm
 from sweeps.answers.sglang import answer_sglang
 from sweeps.answers.urgency import answer_priority
 
@@ -27,6 +28,9 @@ QUESTIONS: dict[str, Callable[[Setup], Section]] = {
     "async": answer_async,
     "blis_vs_vllm": answer_blis_vs_vllm,
     "sglang": answer_sglang,
+    "engines": answer_engines,
+    "chunks": answer_chunks,
+    "trtllm": answer_trtllm,
     "livelock": answer_livelock,
     "mooncake": answer_mooncake,
     "million": answer_million,
