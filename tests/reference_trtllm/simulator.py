@@ -19,17 +19,11 @@ class Simulator:
         self.busy_us = self.kv_block_us = self.running_us = self.waiting_peak = 0
         self.gaps: list[int] = []
         for request in requests:
-            too_long = request.prompt >= settings.longest or request.prompt > settings.longest_input
-            if too_long:
-                request.status = "unservable"
             request.limit = max(min(request.declared, settings.longest - request.prompt), 0)
             request.context = request.prompt
         own = requests[: settings.clients] if settings.clients else requests
-        self.coming = [each for each in own if each.status == "pending"]
-        self.later = [each for each in requests[len(own) :] if each.status == "pending"]
-        for each in own:  # a client whose request is refused sends another at once
-            if each.status == "unservable" and settings.clients:
-                self._send_next(each.arrival_us)
+        self.coming = list(own)
+        self.later = list(requests[len(own) :])
 
     def _send_next(self, at_us: int) -> None:
         if self.later:
@@ -54,12 +48,17 @@ class Simulator:
         return self.stop
 
     def _arrive(self) -> None:
-        here = [each for each in self.coming if each.arrival_us <= self.now_us]
-        for request in sorted(here, key=lambda each: (each.arrival_us, each.index)):
+        while here := [each for each in self.coming if each.arrival_us <= self.now_us]:
+            request = min(here, key=lambda each: (each.arrival_us, each.index))
+            self.coming.remove(request)
+            if request.prompt >= self.settings.longest or request.prompt > self.settings.longest_input:
+                request.status = "unservable"
+                if self.settings.clients:
+                    self._send_next(request.arrival_us)
+                continue
             request.status = "active"
             request.waits_since_us = request.arrival_us
             self.active.append(request)
-            self.coming.remove(request)
             self._note_waiting()
 
     def _note_waiting(self) -> None:

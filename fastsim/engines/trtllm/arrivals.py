@@ -1,38 +1,34 @@
 """Who arrives when: requests by themselves, and in a closed loop those that a client sends when it is free."""
 
 from fastsim._jit import helper
-from fastsim.engines.trtllm.codes import NO_LIMIT, PENDING, WAITING
+from fastsim.engines.trtllm.codes import NO_LIMIT, UNSERVABLE, WAITING
 
 
 @helper
 def client_sends_next(st, s, at_us):
-    """Closed loop: a client is free, and sends the next request that can be served."""
+    """Closed loop: a client is free, and sends the next request at once."""
     if st["clients"] == 0:
         return
-    while st["next_client"] < st["num_requests"]:
-        i = st["next_client"]
-        st["next_client"] += 1
-        if s.req.status[i] == PENDING:
-            s.log.arrival_us[i] = at_us
-            sent = s.lists.sent
-            at = st["num_sent"]
-            while at > st["next_sent"] and s.log.arrival_us[sent[at - 1]] > at_us:
-                sent[at] = sent[at - 1]
-                at -= 1
-            sent[at] = i
-            st["num_sent"] += 1
-            return
+    if st["next_client"] == st["num_requests"]:
+        return
+    i = st["next_client"]
+    st["next_client"] += 1
+    s.log.arrival_us[i] = at_us
+    sent = s.lists.sent
+    at = st["num_sent"]
+    while at > st["next_sent"] and s.log.arrival_us[sent[at - 1]] > at_us:
+        sent[at] = sent[at - 1]
+        at -= 1
+    sent[at] = i
+    st["num_sent"] += 1
 
 
 @helper
 def next_own_us(st, s):
-    """When the next request arrives by itself; one that can never be served does not."""
-    while st["next_own"] < st["num_own"]:
-        i = s.wl.order[st["next_own"]]
-        if s.req.status[i] == PENDING:
-            return s.log.arrival_us[i]
-        st["next_own"] += 1
-    return NO_LIMIT
+    """When the next request arrives by itself; NO_LIMIT: none does."""
+    if st["next_own"] == st["num_own"]:
+        return NO_LIMIT
+    return s.log.arrival_us[s.wl.order[st["next_own"]]]
 
 
 @helper
@@ -51,8 +47,15 @@ def note_waiting(st):
 
 
 @helper
-def arrive(st, s):
-    """Everybody who has arrived by now joins `active`, by (arrival, index)."""
+def is_too_long(cfg, s, i):
+    """Whether a prompt leaves no room for an output or, without chunks, does not fit in a step."""
+    prompt = s.wl.prompt_tokens[i]
+    return prompt >= cfg["longest"] or prompt > cfg["longest_input"]
+
+
+@helper
+def arrive(cfg, st, s, tot):
+    """Everybody who has arrived by now joins `active`, by (arrival, index); who can never be served is refused."""
     while True:
         own_us = next_own_us(st, s)
         sent_us = NO_LIMIT
@@ -66,6 +69,11 @@ def arrive(st, s):
         else:
             i = s.lists.sent[st["next_sent"]]
             st["next_sent"] += 1
+        if is_too_long(cfg, s, i):
+            s.req.status[i] = UNSERVABLE
+            tot["unservable"] += 1
+            client_sends_next(st, s, s.log.arrival_us[i])
+            continue
         s.req.status[i] = WAITING
         s.req.waiting_since_us[i] = s.log.arrival_us[i]
         s.lists.active[st["num_active"]] = i

@@ -16,7 +16,7 @@ from fastsim.engines.trtllm.totals import finish_run, reset_run
 def run_is_over(cfg, st, s, tot):
     """Why the run ends before the next step, as a `Stop`; NONE: it goes on, if idle at the next arrival."""
     while True:
-        arrive(st, s)
+        arrive(cfg, st, s, tot)
         if st["now_us"] >= cfg["horizon_us"]:
             return HORIZON
         if tot["steps"] >= cfg["max_steps"]:

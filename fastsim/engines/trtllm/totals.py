@@ -2,14 +2,13 @@
 
 from fastsim._jit import helper
 from fastsim.engines.outputs import NEVER
-from fastsim.engines.trtllm.arrivals import client_sends_next
 from fastsim.engines.trtllm.capacity import blocks_of
-from fastsim.engines.trtllm.codes import PENDING, UNSERVABLE
+from fastsim.engines.trtllm.codes import PENDING
 
 
 @helper
 def reset_run(cfg, st, s, tot):
-    """Forget everything a run before this one left, and name the requests that can never be served."""
+    """Forget everything a run before this one left."""
     st["now_us"] = 0
     st["next_own"] = 0
     st["num_own"] = s.wl.order.shape[0]
@@ -28,24 +27,17 @@ def reset_run(cfg, st, s, tot):
     st["rows"] = 0
     reset_totals(cfg, st, s, tot)
     for i in range(st["num_requests"]):
-        reset_request(cfg, s, tot, i)
+        reset_request(cfg, s, i)
     s.gaps.histogram[:] = 0
-    if st["clients"] > 0:
-        for i in range(st["num_own"]):
-            if s.req.status[i] == UNSERVABLE:  # refused: its client sends another at once
-                client_sends_next(st, s, s.log.arrival_us[i])
 
 
 @helper
-def reset_request(cfg, s, tot, i):
+def reset_request(cfg, s, i):
     """Nothing has happened to a request yet."""
     req = s.req
     log = s.log
     prompt = s.wl.prompt_tokens[i]
     req.status[i] = PENDING
-    if prompt >= cfg["longest"] or prompt > cfg["longest_input"]:
-        req.status[i] = UNSERVABLE
-        tot["unservable"] += 1
     req.limit[i] = max(min(s.wl.max_new_tokens[i], cfg["longest"] - prompt), 0)
     req.target[i] = min(s.wl.output_tokens[i], req.limit[i])
     req.context[i] = prompt
