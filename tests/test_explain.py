@@ -36,6 +36,7 @@ VARIANTS = {
         "engine.policy=priority",
         "workload.priority.values=[0,1,2]",
     ],
+    "drafts": ["spec.method=ngram", "spec.num_speculative_tokens=2"],
     "impatient": ["workload.timeout_s=4"],
     "refused": ["engine.max_num_queued_reqs=3"],
     "horizon": ["run.horizon_s=2"],

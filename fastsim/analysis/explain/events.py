@@ -41,7 +41,7 @@ def events_of(history: History, config: Config, request: int, stays: list[Stay])
     events += [At(history.at_us(row), 1, _preempted(event)) for row, event in preemptions]
     events += [At(stay.since_us, 2, _waits(request, stay)) for stay in stays if stay.parts]
     events += [At(history.at_us(row), 3, _admitted(history, row, event)) for row, event in admissions]
-    events += _computed(history.spans[request])
+    events += _computed(history.spans[request], ", all drafts among them," if history.tape.drafting else "")
     if log.first_token_us[request] != NEVER:
         ttft_us = int(log.first_token_us[request] - log.arrival_us[request]) + (
             resolved(config).latency.frontend_us or 0.0
@@ -117,7 +117,7 @@ def _admitted(history: History, row: int, event: Admitted) -> str:
     return text
 
 
-def _computed(spans: list[Span]) -> list[At]:
+def _computed(spans: list[Span], drafts: str) -> list[At]:
     """Neighbouring chunks and decodes as one sentence each."""
     events = []
     at = 0
@@ -130,7 +130,7 @@ def _computed(spans: list[Span]) -> list[At]:
             at += 1
         time = seconds(last.end_us - first.start_us)
         if first.kind is SpanKind.DECODE:
-            events.append(At(first.start_us, 6, f"decodes {tokens:,} tokens in {time}"))
+            events.append(At(first.start_us, 6, f"decodes {tokens:,} tokens{drafts} in {time}"))
         elif first.kind in (SpanKind.PREFILL, SpanKind.RECOMPUTE):
             verb = "prefills" if first.kind is SpanKind.PREFILL else "recomputes"
             chunks = "1 chunk" if steps == 1 else f"{steps:,} chunks"
