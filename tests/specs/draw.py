@@ -15,6 +15,7 @@ ENGINES = (
 )
 DATA = Path(__file__).parent.parent / "data"
 TRACES = ("mooncake_conversation_first300.jsonl", "azure2023_conv_first2000.csv")
+POLICIES = sorted((Path(__file__).parent.parent.parent / "sweeps" / "policies").glob("*.py"))
 LARGEST = 2**31 - 1
 
 
@@ -43,8 +44,19 @@ def random_spec(seed: int) -> Spec:
             spec |= _step_table(rng)
         if engine.startswith("vllm-0.33.0") and rng.random() < 0.25:
             spec = _groups_and_drafts(rng, spec)
+    if engine.startswith("vllm-0"):
+        spec = _with_policy(random.Random(f"policy {seed}"), spec)
     jumps = engine == "blis" or engine.startswith("vllm-0")
     return _endless(rng, spec) if rng.random() < 0.02 and jumps else spec
+
+
+def _with_policy(rng: random.Random, spec: Spec) -> Spec:
+    """Sometimes a policy of one's own, in the place of the rules that it would contradict."""
+    if rng.random() > 0.1 or "engine.kv_cache_groups" in spec or "spec.method" in spec:
+        return spec
+    instead = ("engine.victim", "engine.queue_order", "engine.slot_preempt", "engine.slot_preempt_preflight")
+    kept = {key: value for key, value in spec.items() if key not in instead}
+    return kept | {"engine.policy_file": str(rng.choice(POLICIES))}
 
 
 def _some(rng: random.Random, share: float, values: dict[str, Any]) -> Spec:
