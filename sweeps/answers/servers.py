@@ -64,6 +64,7 @@ def answer_engines(setup: Setup) -> Section:
     return section(
         "engines",
         frame,
+        drawn=("vLLM, watermark .05", "SGLang", "TensorRT-LLM, no evict", "TensorRT-LLM, max utilization"),
         question="When does SGLang's admission beat vLLM's watermark, and when not?",
         conclusion=(
             f"Of {len(pressed)} loads under which vLLM preempts, SGLang serves more than vLLM with a watermark of 5 % "
@@ -122,6 +123,7 @@ def answer_chunks(setup: Setup) -> Section:
     return section(
         "chunks",
         frame,
+        drawn=("vLLM: ITL p99, ms", "SGLang: ITL p99, ms", "SGLang, mixed: ITL p99, ms"),
         question="What does the chunk's size decide of the longest gaps between tokens, under SGLang and under vLLM?",
         conclusion=(
             f"At {rates[len(rates) // 2]:g} requests/s the 99th percentile of the gaps goes from "
@@ -192,6 +194,7 @@ def answer_trtllm(setup: Setup) -> Section:
     return section(
         "trtllm",
         frame,
+        drawn=("output tokens/s",),
         question="What do TensorRT-LLM's published rules say of the public report on its capacity policies?",
         conclusion=(
             f"GUARANTEED_NO_EVICT comes out {'as measured' if as_measured else 'otherwise'} "
