@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("name", ["engines", "kernel", "scaling", "startup", "sweep"])
+@pytest.mark.parametrize("name", ["accuracy", "engines", "kernel", "scaling", "startup", "sweep"])
 def test_tiny(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--tiny"], cwd=ROOT, check=False, capture_output=True, text=True
