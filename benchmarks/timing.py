@@ -9,6 +9,7 @@ import numpy as np
 
 from fastsim.config import Config
 from fastsim.engines.vllm.chunk import run_chunk
+from fastsim.engines.vllm.intervals import knob_values
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import new_recorder
 from fastsim.engines.vllm.runtime import RUNTIME
@@ -41,7 +42,8 @@ class Kernel:
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
-        return (*self._configs, self.memory, self._arrays, new_recorder(1), *self._rows)
+        knobs, done = knob_values(*self._configs, reuse=False), np.zeros(self.copies, np.int8)
+        return (*self._configs, knobs, done, self.memory, self._arrays, new_recorder(1), *self._rows)
 
     @property
     def metrics_arguments(self) -> tuple[Any, ...]:

@@ -29,6 +29,14 @@ from fastsim.engines.vllm.dense_queue import head_of_queue, is_by_rank, let_in, 
 from fastsim.engines.vllm.fast_forward import jump_at_once, jump_by_time, steps_until_short
 from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.gaps import gap_log_has_room, tick
+from fastsim.engines.vllm.intervals import (
+    begin_intervals,
+    fix_budget,
+    note_budget,
+    note_cap,
+    note_test,
+    settle_intervals,
+)
 from fastsim.engines.vllm.lanes import advance_clock, end_life
 from fastsim.engines.vllm.latency import prefill_us, step_us, tokens_us
 from fastsim.engines.vllm.livelock import GOING_ON, steps_until_no_progress
@@ -97,12 +105,14 @@ def run_dense(s):
         return FALL_BACK
     settle_dense(s, stop)
     settle_requests(s)
+    settle_intervals(s)
     return 0
 
 
 @helper
 def begin_dense(s):
     """Before the first step."""
+    begin_intervals(s)
     s.st["dense"] = 1
     s.st["prefilling"] = NONE
 
@@ -171,26 +181,34 @@ def tokens_admitted(s, i, budget, running):
     computed = hits * s.cfg["block_size"]
     tokens = min(s.req.num_tokens[i] - computed, budget)
     watermark = s.cfg["watermark_blocks"] if running > 0 else 0
-    if not fits(s, i, computed + tokens, hits, False, s.st["free"] - evictable - watermark):
-        tokens = 0
-    return tokens, hits
+    admitted = fits(s, i, computed + tokens, hits, False, s.st["free"] - evictable - watermark)
+    note_test(s, i, computed, tokens, hits, evictable, running, _budget(s), budget, admitted)
+    return tokens if admitted else 0, hits
 
 
 @inlined
 def is_blocked(s):
     """Whether the coming step, and all after it until something else happens, admits nobody."""
     running = s.st["clocked"]
-    if s.st["waiting"] == 0 or running >= min(s.cfg["max_num_active_seqs"], s.st["cap"]):
+    if s.st["waiting"] == 0 or scan_ends(s, running, _budget(s) - running):
         return True
-    left = _budget(s) - running
-    return left <= 0 or tokens_admitted(s, head_of_queue(s), left, running)[0] == 0
+    return tokens_admitted(s, head_of_queue(s), _budget(s) - running, running)[0] == 0
+
+
+@inlined
+def scan_ends(s, running, budget):
+    """Whether the waiting loop looks at nobody, though somebody waits: at the cap, or without tokens left to give."""
+    cap = min(s.cfg["max_num_active_seqs"], s.st["cap"])
+    note_cap(s, cap, running)
+    if running < cap and budget <= 0:
+        fix_budget(s, _budget(s))
+    return running >= cap or budget <= 0
 
 
 @inlined
 def admit_waiting(s, running):
     """The waiting loop of a step."""
-    cap = min(s.cfg["max_num_active_seqs"], s.st["cap"])
-    while s.st["token_budget"] > 0 and running < cap and s.st["waiting"] > 0:
+    while s.st["waiting"] > 0 and not scan_ends(s, running, s.st["token_budget"]):
         i = head_of_queue(s)
         tokens, hits = tokens_admitted(s, i, s.st["token_budget"], running)
         if tokens == 0:
@@ -268,7 +286,9 @@ def _go_on_with_prefill(s):
     """The next chunk of the request in prefill. Returns 1, or 0: blocks are short, and it is the one to give way."""
     i = s.st["prefilling"]
     computed = s.req.num_computed_tokens[i]
-    tokens = min(s.req.num_tokens[i] - computed, s.st["token_budget"])
+    asked = s.req.num_tokens[i] - computed
+    tokens = min(asked, s.st["token_budget"])
+    note_budget(s, _budget(s), asked, s.st["token_budget"])
     needed = blocks_for(s, computed + tokens) - s.req.num_blocks[i]
     preempted = 0
     while needed > s.st["free"]:

@@ -35,6 +35,7 @@ from fastsim.engines.vllm.groups.special import (
     special_rows,
     special_run,
 )
+from fastsim.engines.vllm.intervals import knob_values
 from fastsim.engines.vllm.logs import LogsOfRuns
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
 from fastsim.engines.vllm.recorder import Recorder, new_recorder
@@ -76,14 +77,15 @@ class VllmRuntime(Runtime):
         """Rows of many configurations over one workload, in the order of `records`."""
         special = records["layout"] != PLAIN
         if not special.any():
-            return VllmSession(workload, records, bounds).run(records, params, fast_forward=fast_forward)
+            return VllmSession(workload, records, bounds).run(records, params, fast_forward=fast_forward, reuse=True)
         those = None if bounds is None else bounds.at(special)
         rows = special_rows(workload, records[special], params[special], those, fast_forward)
         if special.all():
             return rows
         others = None if bounds is None else bounds.at(~special)
         session = VllmSession(workload, records[~special], others)
-        return merged(special, rows, session.run(records[~special], params[~special], fast_forward=fast_forward))
+        plain = session.run(records[~special], params[~special], fast_forward=fast_forward, reuse=True)
+        return merged(special, rows, plain)
 
     def batches(self, workload: Workload, records: Records, params: Records, *, fast_forward: bool) -> Iterator[Batch]:
         """Run every configuration, and keep what each leaves in the memory that they share."""
@@ -226,14 +228,18 @@ class VllmSession(EngineSession):
         self._memory = new_memory(largest, self._arrays)
         self._recorder = new_recorder(1)
 
-    def run(self, records: Records, params: Records, *, fast_forward: bool = True) -> Rows:
-        """Rows of some configurations, in the order of `records`."""
+    def run(self, records: Records, params: Records, *, fast_forward: bool = True, reuse: bool = False) -> Rows:
+        """Rows of some configurations, in the order of `records`.
+
+        With `reuse` those that decide as another are not run (`intervals`): the rows are the same, but `log` is that of
+        any of them.
+        """
         engine = records.copy()
         engine["fast_forward"] = fast_forward
         rows = new_rows(len(engine))
         if self._bounds is not None:
             return plain_rows(*rows, self._classes(engine, params, self._bounds, rows))
-        self._fill(engine, params, rows)
+        self._fill(engine, params, rows, reuse=reuse)
         return plain_rows(*rows)
 
     def batch(self, records: Records, params: Records, *, fast_forward: bool) -> Batch:
@@ -250,13 +256,22 @@ class VllmSession(EngineSession):
             logs.keep(k, self.log, self._memory.totals[0], self._memory.gaps.histogram)
         return logs.batch(kernel_ns)
 
-    def _fill(self, engine: Records, params: Records, rows: tuple[Records, Records]) -> None:
-        """Run the configurations and fill their rows."""
-        done = 0
-        while done < len(engine):
-            done += _call(engine[done:], params[done:], self._arrays, self._memory, self._recorder, rows, done)
-            if done < len(engine):
+    def _fill(
+        self, engine: Records, params: Records, rows: tuple[Records, Records], *, reuse: bool = False
+    ) -> npt.NDArray[np.int8]:
+        """Run the configurations and fill their rows; says which of them ran, and which decide as one that did."""
+        knobs = knob_values(engine, params, reuse=reuse)
+        done = np.zeros(len(engine), np.int8)
+        scratch = new_scratch(self._workload.num_requests)
+        first = 0
+        while first < len(engine):
+            rest = slice(first, None)
+            own = (engine[rest], params[rest], knobs.from_number(first), done[rest])
+            out = (rows[0][rest], rows[1][rest])
+            first += int(run_chunk(*own, self._memory, self._arrays, self._recorder, scratch, *out))
+            if first < len(engine):
                 self._memory = with_larger_gap_log(self._memory)
+        return done
 
     def _classes(
         self, engine: Records, params: Records, bounds: ClassBounds, rows: tuple[Records, Records]
@@ -285,12 +300,11 @@ def _call(
     memory: Memory,
     recorder: Recorder,
     rows: tuple[npt.NDArray[np.void], npt.NDArray[np.void]],
-    first: int = 0,
 ) -> int:
-    """One call of the kernel, which fills `rows` from number `first` on; returns how many it did."""
-    floats, ints = rows[0][first:], rows[1][first:]
+    """One call of the kernel, which runs each configuration and fills `rows`; returns how many it did."""
+    knobs, done = knob_values(engine, params, reuse=False), np.zeros(len(engine), np.int8)
     scratch = new_scratch(len(arrays.prompt_tokens))
-    return int(run_chunk(engine, params, memory, arrays, recorder, scratch, floats, ints))
+    return int(run_chunk(engine, params, knobs, done, memory, arrays, recorder, scratch, *rows))
 
 
 RUNTIME = VllmRuntime()

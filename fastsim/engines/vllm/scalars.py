@@ -164,6 +164,18 @@ SCALARS_DTYPE = np.dtype(
             "held",
             "completed_since_door",
             "released",
+            # decision intervals (`fastsim.engines.vllm.intervals`): whether they are told, and within what
+            "intervals",
+            "usable_least",
+            "usable_most",
+            "room_least",
+            "room_most",
+            "cap_least",
+            "cap_most",
+            "budget_least",
+            "budget_most",
+            "gate_free",
+            "caching_free",
             # livelock
             "alive_tokens",  # prompt + output of running and waiting
             "progress_step",  # a step in which somebody passed its own highest G

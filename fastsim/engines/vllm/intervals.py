@@ -1,0 +1,212 @@
+"""Decision intervals: within which values of its knobs a run makes the same decisions.
+
+Every comparison that the dense loop makes with a knob holds on one side of a bound. The run keeps the strictest bounds,
+and a configuration within all of them schedules the same tokens at the same times: its row is made of the same log
+(`chunk`). By induction over steps: as long as all decisions were the same, the next comparison is the same, too. So the
+intervals hold together, not only one knob at a time.
+
+==========  ========================================  ================================================================
+knob        compared                                  bounds
+==========  ========================================  ================================================================
+usable      blocks taken by running requests          without a preemption at least the most that were held; with one,
+            (`num_gpu_blocks` - 1)                    the value itself. With hits in the cache, too: eviction decides
+room        blocks of a candidate while others run    usable minus watermark: held + needed of the admitted, less than
+                                                      that of the refused
+cap         requests running, when somebody waits     more than ran at an admission test; at most those that ran when a
+            (`max_num_seqs`, `max_num_active_seqs`)   scan ended there
+budget      tokens of a step                          all that was asked for at a test; the value itself where it cut
+gate        whether all of a prompt must fit          either, while no chunk was cut by the budget
+caching     hits                                      either, without shared prefixes and preemptions
+==========  ========================================  ================================================================
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastsim._jit import helper, inlined
+from fastsim.engines.step_fields import TABLE_FIELDS
+from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, RunningCap
+from fastsim.engines.vllm.free_list import blocks_for
+
+KNOBS = (
+    "num_gpu_blocks",
+    "watermark_blocks",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_num_scheduled_tokens",
+    "scheduler_reserve_full_isl",
+    "enable_prefix_caching",
+)
+"""Fields of the configuration record that intervals are about."""
+TABLE_NAMES = tuple(field[0] for field in TABLE_FIELDS)
+
+
+class KnobValues(NamedTuple):
+    """Of some configurations over one workload; int64, shape (count,).
+
+    =======  ============================================================================================
+    kind     the same number where all else is the same; below 0: to be run whatever others say
+    usable   blocks
+    room     usable minus watermark
+    cap      requests
+    budget   tokens
+    gate     0 or 1
+    caching  0 or 1
+    =======  ============================================================================================
+    """
+
+    kind: npt.NDArray[np.int64]
+    usable: npt.NDArray[np.int64]
+    room: npt.NDArray[np.int64]
+    cap: npt.NDArray[np.int64]
+    budget: npt.NDArray[np.int64]
+    gate: npt.NDArray[np.int64]
+    caching: npt.NDArray[np.int64]
+
+    def from_number(self, first: int) -> "KnobValues":
+        """Without those before it."""
+        return KnobValues(*(values[first:] for values in self))
+
+
+# --- During a run -----------------------------------------------------------------------------------------------------
+
+
+@inlined
+def begin_intervals(s):
+    """Nothing has been compared yet, but for who can run at all."""
+    s.st["usable_most"] = NO_LIMIT
+    s.st["room_least"] = -NO_LIMIT
+    s.st["room_most"] = NO_LIMIT
+    s.st["cap_most"] = NO_LIMIT
+    s.st["budget_most"] = NO_LIMIT
+    s.st["gate_free"] = 1
+
+
+@inlined
+def note_cap(s, cap, running):
+    """Somebody waits, and `running` requests were compared with the cap."""
+    if running < cap:
+        s.st["cap_least"] = max(s.st["cap_least"], running + 1)
+    else:
+        s.st["cap_most"] = min(s.st["cap_most"], running)
+
+
+@inlined
+def note_budget(s, budget, asked, left):
+    """A request asked for tokens of which `left` were left."""
+    if asked <= left:
+        s.st["budget_least"] = max(s.st["budget_least"], budget - left + asked)
+    else:
+        fix_budget(s, budget)
+
+
+@inlined
+def fix_budget(s, budget):
+    """The budget cut something: with any other it would have been cut differently."""
+    s.st["budget_least"] = max(s.st["budget_least"], budget)
+    s.st["budget_most"] = min(s.st["budget_most"], budget)
+
+
+@inlined
+def note_test(s, i, computed, tokens, hits, evictable, running, budget, left, admitted):
+    """Waiting request `i` was tested for `tokens` tokens behind `computed` cached ones, `left` of the budget left."""
+    asked = s.req.num_tokens[i] - computed
+    gated = s.cfg["scheduler_reserve_full_isl"]
+    if tokens < asked:
+        s.st["gate_free"] = 0
+    if tokens < asked and gated and not admitted:
+        s.st["budget_least"] = max(s.st["budget_least"], budget - left + 1)
+    else:
+        note_budget(s, budget, asked, left)
+    needed = max(blocks_for(s, s.req.num_tokens[i] if gated else computed + tokens) - hits, 0)
+    limit = s.st["usable"] - s.st["free"] + evictable + needed
+    if running > 0:
+        if admitted:
+            s.st["room_least"] = max(s.st["room_least"], limit)
+        else:
+            s.st["room_most"] = min(s.st["room_most"], limit - 1)
+    elif admitted:
+        s.st["usable_least"] = max(s.st["usable_least"], limit)
+    else:
+        s.st["usable_most"] = min(s.st["usable_most"], limit - 1)
+
+
+# --- After a run ------------------------------------------------------------------------------------------------------
+
+
+@helper
+def settle_intervals(s):
+    """What is known only at the end of a run in the dense loop. Nothing is told of one under rarer rules."""
+    own_rules = s.cfg["preemption_mode"] == PreemptionMode.RECOMPUTE and s.cfg["running_cap"] == RunningCap.FIXED
+    s.st["intervals"] = 1 if own_rules else 0
+    usable = s.st["usable"]
+    servable = 0
+    shared = False
+    for i in range(s.wl.prompt_tokens.shape[0]):
+        shared = shared or s.wl.prefix_group[i] >= 0
+        longest = min(s.wl.prompt_tokens[i] + s.wl.output_tokens[i], s.cfg["max_model_len"]) - 1
+        servable = max(servable, blocks_for(s, longest))
+    least = max(servable, s.tot["kv_peak_blocks"])
+    s.st["caching_free"] = 1 if s.tot["preemptions"] == 0 and not shared else 0
+    is_fixed = s.tot["preemptions"] > 0 or servable > usable
+    if is_fixed or (s.cfg["enable_prefix_caching"] and not s.st["caching_free"]):
+        least = usable
+        s.st["usable_most"] = min(s.st["usable_most"], usable)
+    s.st["usable_least"] = max(s.st["usable_least"], least)
+
+
+@inlined
+def decides_alike(st, knobs, ran, number):
+    """Whether configuration `number` is one of those that decide as the one that just ran."""
+    return (
+        knobs.kind[number] == knobs.kind[ran]
+        and st["cap_least"] <= knobs.cap[number] <= st["cap_most"]
+        and st["usable_least"] <= knobs.usable[number] <= st["usable_most"]
+        and st["room_least"] <= knobs.room[number] <= st["room_most"]
+        and st["budget_least"] <= knobs.budget[number] <= st["budget_most"]
+        and knobs.cap[number] <= knobs.budget[number]
+        and (st["gate_free"] or knobs.gate[number] == knobs.gate[ran])
+        and (st["caching_free"] or knobs.caching[number] == knobs.caching[ran])
+    )
+
+
+@inlined
+def as_if_run(totals, config):
+    """Totals of the run just made, as this configuration would have left them."""
+    totals["usable_blocks"] = config["num_gpu_blocks"] - 1
+    totals["cap_min"] = config["max_num_seqs"]
+    totals["cap_final"] = config["max_num_seqs"]
+    totals["cap_steps"] = config["max_num_seqs"] * totals["steps"]
+
+
+# --- Before runs ------------------------------------------------------------------------------------------------------
+
+
+def knob_values(records: npt.NDArray[np.void], params: npt.NDArray[np.void], *, reuse: bool) -> KnobValues:
+    """Of some configurations. Without `reuse` each of them is to be run."""
+    usable = records["num_gpu_blocks"] - 1
+    return KnobValues(
+        kind=_kinds(records, params) if reuse else np.full(len(records), -1),
+        usable=usable,
+        room=usable - records["watermark_blocks"],
+        cap=np.minimum(records["max_num_seqs"], records["max_num_active_seqs"]),
+        budget=np.minimum(records["max_num_batched_tokens"], records["max_num_scheduled_tokens"]),
+        gate=np.ascontiguousarray(records["scheduler_reserve_full_isl"]),
+        caching=np.ascontiguousarray(records["enable_prefix_caching"]),
+    )
+
+
+def _kinds(records: npt.NDArray[np.void], params: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """A number for each combination of all fields that no interval is about, the table of step times included."""
+    alike = np.zeros(len(records), np.int64)
+    of_records = [records[name] for name in records.dtype.names or () if name not in KNOBS]
+    of_table = [params[name] for name in TABLE_NAMES] if params["table_knots"].any() else []
+    for values in (*of_records, *of_table):
+        if (values == values[0]).all():
+            continue
+        flat = values.reshape(len(records), -1)
+        _, number = np.unique(flat, axis=0, return_inverse=True)
+        alike = np.unique(np.stack((alike, number.reshape(-1))), axis=1, return_inverse=True)[1].reshape(-1)
+    return alike
