@@ -12,8 +12,8 @@ import numpy as np
 
 from fastsim.config import Config, check_rules, resolved
 from fastsim.engines import engines, folders_of
+from fastsim.engines.contract import DecisionInterval, plain_rows, runtime_of
 from fastsim.engines.contract import Rows as Rows
-from fastsim.engines.contract import plain_rows, runtime_of
 from fastsim.engines.outputs import RequestLog, Status
 from fastsim.engines.tape import Tape
 from fastsim.errors import InputError
@@ -53,6 +53,8 @@ class Result:
         These and all else that explains them, or None: not asked for, or not kept for this configuration.
     kernel_ms
         Wall milliseconds of the kernel call, compilation excluded: the median of the repeats.
+    intervals
+        Of some knobs: the values with which all decisions would have been the same. Empty where a run does not tell.
     replicas
         Of a fleet: what its replicas did.
     """
@@ -65,6 +67,7 @@ class Result:
     steps: list[Any] | None
     tape: Tape | None
     kernel_ms: float
+    intervals: tuple[DecisionInterval, ...] = ()
     replicas: Replicas | None = None
 
     def of_replica(self, replica: int) -> dict[str, Any]:
@@ -234,8 +237,9 @@ def simulate(
             record_steps=record_steps,
             repeat=repeat,
         )
+    full = resolved(config)
     return Result(
-        config=resolved(config),
+        config=full,
         workload=offered,
         metrics=named_values(run.rows.floats[0], run.rows.ints[0], offered.class_names) | dict(run.own),
         requests=run.log,
@@ -243,6 +247,7 @@ def simulate(
         steps=run.steps,
         tape=run.tape,
         kernel_ms=run.kernel_ms,
+        intervals=() if config.fleet.replicas > 1 else run.intervals(full),
         replicas=replicas,
     )
 

@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastsim.cli.interval_text import intervals_text
 from fastsim.config import Config, EngineConfig, RunConfig
-from fastsim.engines.contract import Records
+from fastsim.engines.contract import DecisionInterval, Records
 from fastsim.engines.vllm.chunk import REUSED
 from fastsim.engines.vllm.intervals import KNOBS
 from fastsim.engines.vllm.runtime import RUNTIME, VllmSession
 from fastsim.metrics import new_rows
 from fastsim.metrics.columns import PARAMS_DTYPE
 from fastsim.records import records_at
+from fastsim.simulation import simulate
 from fastsim.sweeps.grid import Grid
 from fastsim.workload import Workload, build_workload
 
@@ -120,3 +122,59 @@ def test_a_difference_that_no_interval_is_about_is_run() -> None:
     records["horizon_us"][1] = 10**6
     params["table_knots"][2] = 1
     assert REUSED not in filled((workload, records, params), reuse=True)[2]
+
+
+def other_values(interval: DecisionInterval, config: Config) -> set[bool | int | float]:
+    """Both ends of an interval, and something far above where there is no upper one."""
+    most = interval.most
+    if most is None:
+        most = 1.0 if interval.key == "engine.watermark" else 2 * int(interval.least) + 1000
+        if interval.key == "engine.max_num_seqs":  # vLLM starts with no more than its token budget
+            most = config.engine.max_num_batched_tokens
+    return {interval.least, most}
+
+
+def test_ends_of_ranges_give_the_same_run() -> None:
+    """What `fastsim run` says of a knob, tried: every request at the same times, on both ends of what is told."""
+    told = Counter[str]()
+    for seed in range(CASES):
+        rng = np.random.default_rng(seed)
+        count = int(rng.integers(5, 80))
+        workload = Workload.from_arrays(
+            np.floor(np.cumsum(rng.exponential(1e6 / rng.uniform(0.3, 20), count))).astype(np.int64),
+            rng.integers(1, 500, count),
+            rng.integers(1, int(rng.choice((5, 200))), count),
+        )
+        engine = EngineConfig(
+            num_gpu_blocks=int(rng.integers(70, 1500)),
+            max_num_seqs=int(rng.choice((4, 32, 128))),
+            max_num_batched_tokens=int(rng.choice((128, 600, 4096))),
+            watermark=float(rng.choice((0.0, 0.01, 0.1))),
+            enable_prefix_caching=bool(rng.random() < 0.5),
+        )
+        config = Config(engine=engine, run=RunConfig(horizon_s=200.0))
+        result = simulate(config, workload)
+        for interval in result.intervals:
+            knob = interval.key.removeprefix("engine.")
+            assert interval.least <= interval.value
+            assert interval.most is None or interval.value <= interval.most
+            for value in other_values(interval, config) - {interval.value}:
+                changed = config.model_copy(update={"engine": engine.model_copy(update={knob: value})})
+                other = simulate(changed, workload)
+                assert other.to_polars().equals(result.to_polars()), (seed, interval)
+                told[knob] += 1
+    assert len(told) == 6
+    assert min(told.values()) >= 2
+
+
+def test_words() -> None:
+    free = DecisionInterval("engine.max_num_seqs", 256, 97, None)
+    share = DecisionInterval("engine.watermark", 0.01, 0.0, 0.0315)
+    switch = DecisionInterval("engine.enable_prefix_caching", False, False, True)
+    fixed = DecisionInterval("engine.num_gpu_blocks", 7463, 7463, 7463)
+    text = intervals_text([free, share, switch, fixed])
+    assert "256  97 or more" in text
+    assert "0.01  0 to 0.0315" in text
+    assert "false  true or false" in text
+    assert text.endswith("no other value is known to give the same run: num_gpu_blocks")
+    assert "each setting" in intervals_text([fixed])

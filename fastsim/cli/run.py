@@ -97,6 +97,7 @@ def command(
             from fastsim.cli.beside import beside_objects
 
             figures["beside"] = beside_objects(rows_beside(result.metrics))
+        figures["same_run"] = {key: {"from": least, "to": most} for key, _, least, most in result.intervals}
         typer.echo(json.dumps(figures | {"kernel_ms": result.kernel_ms}))
         return 0
 
@@ -110,6 +111,10 @@ def command(
     cut = outputs_cut(config, workload)
     why = causes_text(causes(config, workload)) if result.metrics["unservable"] else ""
     text = run_text(config, result.metrics, result.kernel_ms, time.perf_counter() - started, cut, why)
+    if result.intervals:
+        from fastsim.cli.interval_text import intervals_text
+
+        text += "\n\n" + intervals_text(result.intervals)
     if result.replicas is not None:
         from fastsim.cli.fleet import fleet_text
 

@@ -6,7 +6,7 @@ asks for three functions (from keys to records, from records to what the runs le
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -83,7 +83,8 @@ class Batch(NamedTuple):
 class FleetBatch(NamedTuple):
     """What one fleet over a workload of n requests left.
 
-    =============  =================  =================================================================================
+    =============  =================  ==========================================================================
+
     field          shape              content
     =============  =================  =================================================================================
     of_request     (n,)               int64, who served each request
@@ -99,6 +100,22 @@ class FleetBatch(NamedTuple):
     totals: npt.NDArray[np.void]
     itl_histogram: npt.NDArray[np.int64]
     kernel_ns: int
+=======
+class DecisionInterval(NamedTuple):
+    """Values of a knob, all others as they are, with which a run makes the same decisions, token for token.
+
+    `value` is that of the run, `least` and `most` the bounds, which belong to it; None: there is none above. Outside
+    it the run may differ, or not: nobody tried.
+    """
+
+    key: str
+    value: bool | int | float
+    least: bool | int | float
+    most: bool | int | float | None
+
+
+def _tells_nothing(config: Config) -> tuple[DecisionInterval, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +123,8 @@ class Run:
     """What one run left: its log by request, TOTALS_DTYPE totals of shape (1,), its row, milliseconds of the kernel.
 
     `own` is what only its engine reports, by name, `steps` what was decided in each step, where it was recorded, and
-    `tape` all else that an engine knows of these, from which explanations and timelines are made.
+    `tape` all else that an engine knows of these, from which explanations and timelines are made. `intervals` is a
+    function of the resolved configuration: for each knob that the run tells of, with which values it is the same.
     """
 
     log: RequestLog
@@ -116,6 +134,7 @@ class Run:
     own: Mapping[str, Any] = field(default_factory=dict)
     steps: list[Any] | None = None
     tape: Tape | None = None
+    intervals: Callable[[Config], tuple[DecisionInterval, ...]] = _tells_nothing
 
 
 class EngineSession(ABC):

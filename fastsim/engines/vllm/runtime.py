@@ -35,6 +35,7 @@ from fastsim.engines.vllm.groups.special import (
     special_rows,
     special_run,
 )
+from fastsim.engines.vllm.interval_ranges import decision_intervals
 from fastsim.engines.vllm.intervals import knob_values
 from fastsim.engines.vllm.logs import LogsOfRuns
 from fastsim.engines.vllm.memory import Memory, new_memory, with_larger_gap_log, workload_arrays
@@ -171,7 +172,17 @@ class VllmRuntime(Runtime):
             summary = class_summary(workload, workload.prompt_tokens, workload.output_tokens)
             classes = summary.columns(memory.log, memory.totals, params, bounds, *rows)
         plain = plain_rows(*rows, classes)
-        return VllmRun(memory.log, memory.totals, plain, median(times), steps=steps, tape=tape, memory=memory)
+        told = memory.scalars[0]
+        return VllmRun(
+            memory.log,
+            memory.totals,
+            plain,
+            median(times),
+            steps=steps,
+            tape=tape,
+            intervals=lambda config: decision_intervals(config, told),
+            memory=memory,
+        )
 
     def compile_kernels(self) -> None:
         """Compile the kernels, or load them from the cache; nothing if done before."""
