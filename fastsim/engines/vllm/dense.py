@@ -11,7 +11,7 @@ then says FALL_BACK, and the run is made again.
 
 from fastsim._jit import helper, inlined
 from fastsim.engines.outputs import NEVER, Status, Stop, note_admission_wait
-from fastsim.engines.vllm.admission import allocate_slots, fits
+from fastsim.engines.vllm.admission import allocate_slots
 from fastsim.engines.vllm.arrivals import next_arrival_us
 from fastsim.engines.vllm.blocks import cache_blocks, find_hits
 from fastsim.engines.vllm.codes import NO_LIMIT, Admission, PreemptionMode, QueueOrder, RunningCap, Victim
@@ -31,10 +31,10 @@ from fastsim.engines.vllm.free_list import blocks_for, full_blocks, take_blocks
 from fastsim.engines.vllm.gaps import gap_log_has_room, tick
 from fastsim.engines.vllm.intervals import (
     begin_intervals,
-    fix_budget,
+    note_admission,
     note_budget,
     note_cap,
-    note_test,
+    note_refusal,
     settle_intervals,
 )
 from fastsim.engines.vllm.lanes import advance_clock, end_life
@@ -179,10 +179,14 @@ def tokens_admitted(s, i, budget, running):
     if s.cfg["enable_prefix_caching"]:
         hits, evictable = find_hits(s, i)
     computed = hits * s.cfg["block_size"]
-    tokens = min(s.req.num_tokens[i] - computed, budget)
+    length = s.req.num_tokens[i]
+    tokens = min(length - computed, budget)
+    # `admission.fits`, in blocks
+    needed = max(blocks_for(s, length if s.cfg["scheduler_reserve_full_isl"] else computed + tokens) - hits, 0)
     watermark = s.cfg["watermark_blocks"] if running > 0 else 0
-    admitted = fits(s, i, computed + tokens, hits, False, s.st["free"] - evictable - watermark)
-    note_test(s, i, computed, tokens, hits, evictable, running, _budget(s), budget, admitted)
+    admitted = needed <= s.st["free"] - evictable - watermark
+    if not admitted:
+        note_refusal(s, length - computed, tokens, needed + evictable, running, _budget(s), budget)
     return tokens if admitted else 0, hits
 
 
@@ -198,11 +202,12 @@ def is_blocked(s):
 @inlined
 def scan_ends(s, running, budget):
     """Whether the waiting loop looks at nobody, though somebody waits: at the cap, or without tokens left to give."""
-    cap = min(s.cfg["max_num_active_seqs"], s.st["cap"])
-    note_cap(s, cap, running)
-    if running < cap and budget <= 0:
-        fix_budget(s, _budget(s))
-    return running >= cap or budget <= 0
+    if running >= min(s.cfg["max_num_active_seqs"], s.st["cap"]):
+        note_cap(s, running)
+        return True
+    if budget <= 0:
+        note_budget(s, _budget(s))
+    return budget <= 0
 
 
 @inlined
@@ -214,6 +219,7 @@ def admit_waiting(s, running):
         if tokens == 0:
             return running
         admit_dense(s, i, tokens, hits)
+        note_admission(s, i, tokens, running, _budget(s))
         running += 1
     return running
 
@@ -286,9 +292,7 @@ def _go_on_with_prefill(s):
     """The next chunk of the request in prefill. Returns 1, or 0: blocks are short, and it is the one to give way."""
     i = s.st["prefilling"]
     computed = s.req.num_computed_tokens[i]
-    asked = s.req.num_tokens[i] - computed
-    tokens = min(asked, s.st["token_budget"])
-    note_budget(s, _budget(s), asked, s.st["token_budget"])
+    tokens = min(s.req.num_tokens[i] - computed, s.st["token_budget"])
     needed = blocks_for(s, computed + tokens) - s.req.num_blocks[i]
     preempted = 0
     while needed > s.st["free"]:

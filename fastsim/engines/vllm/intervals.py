@@ -12,9 +12,10 @@ usable      blocks taken by running requests          without a preemption at le
             (`num_gpu_blocks` - 1)                    the value itself. With hits in the cache, too: eviction decides
 room        blocks of a candidate while others run    usable minus watermark: held + needed of the admitted, less than
                                                       that of the refused
-cap         requests running, when somebody waits     more than ran at an admission test; at most those that ran when a
-            (`max_num_seqs`, `max_num_active_seqs`)   scan ended there
-budget      tokens of a step                          all that was asked for at a test; the value itself where it cut
+cap         requests running, when somebody waits     the most that ran; the value itself where a scan ended there
+            (`max_num_seqs`, `max_num_active_seqs`)
+budget      tokens of a step                          the most of a step, and what the refused asked for; the value
+                                                      itself where it cut
 gate        whether all of a prompt must fit          either, while no chunk was cut by the budget
 caching     hits                                      either, without shared prefixes and preemptions
 ==========  ========================================  ================================================================
@@ -29,6 +30,7 @@ from fastsim._jit import helper, inlined
 from fastsim.engines.step_fields import TABLE_FIELDS
 from fastsim.engines.vllm.codes import NO_LIMIT, PreemptionMode, RunningCap
 from fastsim.engines.vllm.free_list import blocks_for
+from fastsim.engines.vllm.state import NONE
 
 KNOBS = (
     "num_gpu_blocks",
@@ -85,50 +87,49 @@ def begin_intervals(s):
 
 
 @inlined
-def note_cap(s, cap, running):
-    """Somebody waits, and `running` requests were compared with the cap."""
-    if running < cap:
-        s.st["cap_least"] = max(s.st["cap_least"], running + 1)
-    else:
-        s.st["cap_most"] = min(s.st["cap_most"], running)
+def note_cap(s, running):
+    """Somebody waits, and as many run as may."""
+    s.st["cap_most"] = running
 
 
 @inlined
-def note_budget(s, budget, asked, left):
-    """A request asked for tokens of which `left` were left."""
-    if asked <= left:
+def note_budget(s, budget):
+    """The budget cut something: with any other it would have been cut differently."""
+    s.st["budget_most"] = budget
+
+
+@inlined
+def note_admission(s, i, tokens, running, budget):
+    """Request `i` has been admitted with so many tokens, while `running` others ran.
+
+    Whoever was tested and found room is seen here alone: a test that nobody acts on decides nothing.
+    """
+    limit = s.st["usable"] - s.st["free"]
+    if tokens < s.req.num_tokens[i] - s.req.num_computed_tokens[i]:
+        s.st["gate_free"] = 0
+        note_budget(s, budget)
+        if s.cfg["scheduler_reserve_full_isl"]:  # all of it had to fit, not only what it got
+            limit += blocks_for(s, s.req.num_tokens[i]) - s.req.num_blocks[i]
+    if running > 0:
+        s.st["room_least"] = max(s.st["room_least"], limit)
+
+
+@inlined
+def note_refusal(s, asked, tokens, blocks, running, budget, left):
+    """A waiting request that lacks `asked` tokens did not fit with `tokens`; `left` of the budget were left.
+
+    `blocks` must be free for it, beside the watermark if anybody is running. A lower cap, or a budget with nothing
+    left, would not have looked at it.
+    """
+    if tokens == asked:
         s.st["budget_least"] = max(s.st["budget_least"], budget - left + asked)
     else:
-        fix_budget(s, budget)
-
-
-@inlined
-def fix_budget(s, budget):
-    """The budget cut something: with any other it would have been cut differently."""
-    s.st["budget_least"] = max(s.st["budget_least"], budget)
-    s.st["budget_most"] = min(s.st["budget_most"], budget)
-
-
-@inlined
-def note_test(s, i, computed, tokens, hits, evictable, running, budget, left, admitted):
-    """Waiting request `i` was tested for `tokens` tokens behind `computed` cached ones, `left` of the budget left."""
-    asked = s.req.num_tokens[i] - computed
-    gated = s.cfg["scheduler_reserve_full_isl"]
-    if tokens < asked:
         s.st["gate_free"] = 0
-    if tokens < asked and gated and not admitted:
-        s.st["budget_least"] = max(s.st["budget_least"], budget - left + 1)
-    else:
-        note_budget(s, budget, asked, left)
-    needed = max(blocks_for(s, s.req.num_tokens[i] if gated else computed + tokens) - hits, 0)
-    limit = s.st["usable"] - s.st["free"] + evictable + needed
+        if not s.cfg["scheduler_reserve_full_isl"]:  # else all of it had to fit, whatever the budget
+            note_budget(s, budget)
+    limit = s.st["usable"] - s.st["free"] + blocks
     if running > 0:
-        if admitted:
-            s.st["room_least"] = max(s.st["room_least"], limit)
-        else:
-            s.st["room_most"] = min(s.st["room_most"], limit - 1)
-    elif admitted:
-        s.st["usable_least"] = max(s.st["usable_least"], limit)
+        s.st["room_most"] = min(s.st["room_most"], limit - 1)
     else:
         s.st["usable_most"] = min(s.st["usable_most"], limit - 1)
 
@@ -142,19 +143,24 @@ def settle_intervals(s):
     own_rules = s.cfg["preemption_mode"] == PreemptionMode.RECOMPUTE and s.cfg["running_cap"] == RunningCap.FIXED
     s.st["intervals"] = 1 if own_rules else 0
     usable = s.st["usable"]
-    servable = 0
-    shared = False
+    longest = 0
+    group = NONE
     for i in range(s.wl.prompt_tokens.shape[0]):
-        shared = shared or s.wl.prefix_group[i] >= 0
-        longest = min(s.wl.prompt_tokens[i] + s.wl.output_tokens[i], s.cfg["max_model_len"]) - 1
-        servable = max(servable, blocks_for(s, longest))
+        group = max(group, s.wl.prefix_group[i])
+        longest = max(longest, s.wl.prompt_tokens[i] + s.wl.output_tokens[i])
+    servable = blocks_for(s, min(longest, s.cfg["max_model_len"]) - 1)
     least = max(servable, s.tot["kv_peak_blocks"])
+    shared = group != NONE
     s.st["caching_free"] = 1 if s.tot["preemptions"] == 0 and not shared else 0
     is_fixed = s.tot["preemptions"] > 0 or servable > usable
     if is_fixed or (s.cfg["enable_prefix_caching"] and not s.st["caching_free"]):
         least = usable
         s.st["usable_most"] = min(s.st["usable_most"], usable)
-    s.st["usable_least"] = max(s.st["usable_least"], least)
+    s.st["usable_least"] = least
+    s.st["cap_least"] = s.tot["running_peak"]
+    s.st["budget_least"] = max(s.st["budget_least"], s.tot["batch_tokens_peak"])
+    if s.st["budget_most"] != NO_LIMIT:
+        s.st["budget_least"] = s.st["budget_most"]
 
 
 @inlined
