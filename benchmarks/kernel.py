@@ -13,10 +13,11 @@ from fastsim.config.derived import with_values
 
 NOTE = (
     "CPU milliseconds a run, metrics included: medians of 15 calls in turn, the median of their ratios, and the least "
-    "time of a decode (the machine is shared, and at times half as fast). Stepping is `--no-fast-forward`. The oracle "
-    "is the plain-Python model of the tests. vLLM (its own scheduler) and BLIS: recorded once on another machine, for "
-    "the same rows (BLIS at constant spacing), so their ratios are rough. `table`: the same step times from a table "
-    "of 14 knots, over the linear ones."
+    "time of a decode (the machine is shared, and at times half as fast). Stepping is `--no-fast-forward`. An event is "
+    "an admission, a preemption or a completion, metrics left out; `metrics` is their share. The oracle is the "
+    "plain-Python model of the tests. vLLM (its own scheduler) and BLIS: recorded once on another machine, for "
+    "the same rows (BLIS at constant spacing), so their ratios are rough. `table`: the same step "
+    "times from a table of 14 knots, over the linear ones."
 )
 KNOTS = tuple(2**i for i in range(14))
 
@@ -72,6 +73,7 @@ def main(tiny: bool, readme: bool) -> None:
         ms = {name: median(values) for name, values in times.items()}
         ratio = median(a / b for a, b in zip(times["stepping"], times["fast"], strict=True))
         table = median(a / b for a, b in zip(times["table"], times["fast"], strict=True))
+        metrics_ns = kernels["fast"].metrics_ns()
         slow = oracle_ms(load)
         running_steps = kernels["stepping"].total("decode_tokens")
         rows.append(
@@ -82,6 +84,8 @@ def main(tiny: bool, readme: bool) -> None:
                 figure(ratio) + "x",
                 figure(min(times["stepping"]) * 1e6 / max(running_steps, 1)),
                 f"{table:.2f}x",
+                figure((ms["fast"] * 1e6 - metrics_ns) / max(kernels["fast"].events, 1)),
+                f"{metrics_ns / ms['fast'] / 1e4:.0f}%",
                 figure(slow / ms["fast"]) + "x",
                 figure(load.vllm_s * 1e3 / ms["fast"]) + "x" if load.vllm_s else "",
                 figure(load.blis_s * 1e3 / ms["fast"]) + "x" if load.blis_s else "",
@@ -94,6 +98,8 @@ def main(tiny: bool, readme: bool) -> None:
         "ratio",
         "least ns a decode",
         "table",
+        "ns an event",
+        "metrics",
         "oracle",
         "vLLM",
         "BLIS",

@@ -5,8 +5,6 @@ from time import process_time
 import numpy as np
 
 from benchmarks.timing import Kernel
-from fastsim._jit import borrow, entry
-from fastsim.metrics.summary import summarise
 from fastsim.simulation import compile_kernels, engine_records, simulate_chunk
 from fastsim.sweeps.grid import Grid
 from fastsim.sweeps.store import schema
@@ -14,19 +12,6 @@ from fastsim.workload import Workload, WorkloadPlan
 
 PROBES = 64
 """Configurations whose metrics are timed apart."""
-
-
-@entry
-def repeat_metrics(count, log, wl, totals, gaps, params, scratch, floats, ints):  # type: ignore[no-untyped-def]
-    """Fill the row of the run that `log` holds, again and again."""
-    log = borrow(log)
-    wl = borrow(wl)
-    gaps = borrow(gaps)
-    scratch = borrow(scratch)
-    for _ in range(count):
-        summarise(
-            log, wl.prompt_tokens, wl.output_tokens, totals[0], gaps.histogram, params[0], scratch, floats[0], ints[0]
-        )
 
 
 def shares(grid: Grid, workloads: int) -> dict[str, float]:
@@ -65,7 +50,4 @@ def shares(grid: Grid, workloads: int) -> dict[str, float]:
 def _metrics_s(grid: Grid, index: int, workload: Workload) -> float:
     kernel = Kernel(grid.config(index), workload, fast_forward=True)
     kernel.run_ns()
-    repeat_metrics(1, *kernel.metrics_arguments)
-    start = process_time()
-    repeat_metrics(50, *kernel.metrics_arguments)
-    return (process_time() - start) / 50
+    return kernel.metrics_ns() / 1e9
