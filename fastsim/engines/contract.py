@@ -83,8 +83,7 @@ class Batch(NamedTuple):
 class FleetBatch(NamedTuple):
     """What one fleet over a workload of n requests left.
 
-    =============  =================  ==========================================================================
-
+    =============  =================  =================================================================================
     field          shape              content
     =============  =================  =================================================================================
     of_request     (n,)               int64, who served each request
@@ -100,7 +99,8 @@ class FleetBatch(NamedTuple):
     totals: npt.NDArray[np.void]
     itl_histogram: npt.NDArray[np.int64]
     kernel_ns: int
-=======
+
+
 class DecisionInterval(NamedTuple):
     """Values of a knob, all others as they are, with which a run makes the same decisions, token for token.
 
