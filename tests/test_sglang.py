@@ -133,7 +133,7 @@ def check_drawn_cases(seeds: range) -> None:
 
 
 def test_drawn_cases() -> None:
-    check_drawn_cases(range(100))
+    check_drawn_cases(range(500))
 
 
 def test_drawn_cases_with_prefixes_that_extend_each_other() -> None:
@@ -169,7 +169,7 @@ def test_drawn_cases_with_prefixes_that_extend_each_other() -> None:
 
 @pytest.mark.slow
 def test_many_drawn_cases() -> None:
-    check_drawn_cases(range(100, 5000))
+    check_drawn_cases(range(500, 5500))
 
 
 def test_drawn_cases_meet_every_end() -> None:

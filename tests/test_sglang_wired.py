@@ -1,5 +1,6 @@
 """SGLang behind `engine.name`: the same numbers as its own entry gives, alone and beside vLLM in a chunk."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fastsim.presets import load_gpu, load_model
 from fastsim.simulation import engine_records, simulate_chunk
 from fastsim.sweeps.grid import Grid
 from fastsim.workload import build_workload
+from tests.processes import run
 
 NAME = 'engine.name="sglang-0.5.23"'
 
@@ -197,3 +199,37 @@ def test_a_recommendation_for_sglang() -> None:
     assert found.command.startswith("python -m sglang.launch_server --model-path MODEL --max-running-requests ")
     assert f"--chunked-prefill-size {found.best.numbers[1]}" in found.command
     assert found.to_json()["flags"] == found.flags
+
+
+# Mixed decodes eat what was reserved for the rest of a prompt, which is continued whatever the pool has
+DIES = """
+engine.name = "sglang-0.5.23"
+engine.num_gpu_blocks = 120
+engine.block_size = 1
+engine.max_num_seqs = 8
+engine.sglang.enable_mixed_chunk = true
+engine.sglang.chunked_prefill_size = 8
+engine.sglang.disable_radix_cache = true
+engine.sglang.schedule_conservativeness = 0.1
+engine.sglang.clip_max_new_tokens = 3
+workload.num_requests = 60
+workload.arrival.rate_per_s = 1000
+workload.prompt = { dist = "uniform", min = 1, max = 12 }
+workload.output = { dist = "uniform", min = 30, max = 100 }
+"""
+
+
+def test_a_process_that_dies_is_a_verdict_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, out = tmp_path / "dies.toml", tmp_path / "out"
+    spec.write_text(DIES)
+    code, text, _ = run(capsys, "run", spec, "--set", "workload.seed=1")
+    assert code == 0
+    assert text.startswith("out_of_memory: the engine gave away more KV than there is, and died at 0.0943 s")
+    fastsim.sweep(Grid.from_toml(spec, [], ["workload.seed=0,1,2"]), out, workers=1)
+    rows = fastsim.scan(out).collect()
+    died = rows.filter(rows["verdict"].cast(str) == "out_of_memory")
+    assert 1 in died["workload.seed"].to_list()
+    assert died["stop"].cast(str).unique().to_list() == ["out_of_memory"]
+    own = ("sglang_retractions", "sglang_priority_preemptions", "sglang_aborted")
+    assert rows.select(own).null_count().sum_horizontal().to_list() == [0]
+    assert (rows["sglang_retractions"] + rows["sglang_priority_preemptions"] == rows["preemptions"]).all()
