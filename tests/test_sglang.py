@@ -168,6 +168,7 @@ def test_drawn_cases_with_prefixes_that_extend_each_other() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_many_drawn_cases() -> None:
     check_drawn_cases(range(500, 5500))
 

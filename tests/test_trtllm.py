@@ -50,6 +50,7 @@ def test_kernels_are_the_oracle() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_kernels_are_the_oracle_in_many_cases() -> None:
     compare(range(CASES, CASES + MANY))
 

@@ -174,7 +174,7 @@ NEAR = 0.03
 def answer_trtllm(setup: Setup) -> Section:
     """The public report's load under the published rules, over sizes of the pool."""
     frame = rows_of("trtllm", setup, [f"{BLOCKS}=9600,11200,11400"])
-    tokens = frame.pivot(on=POLICY, index=BLOCKS, values=COLUMNS[0]).sort(BLOCKS)
+    tokens = frame.pivot(on=POLICY, index=BLOCKS, values=COLUMNS[0], aggregate_function="first").sort(BLOCKS)
     change_of = tokens.select(BLOCKS, (pl.col("MAX_UTILIZATION") / pl.col("GUARANTEED_NO_EVICT") - 1).alias("change"))
     worst = change_of.sort("change").row(0, named=True)
     differing = change_of.filter(pl.col("change").abs() > 1e-9).height
