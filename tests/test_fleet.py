@@ -97,9 +97,8 @@ def expected_of_looking(config: Any, workload: Workload) -> tuple[dict[str, Any]
     records = record_of(config)
     (share,) = records.shares
     draws = np.random.default_rng([config.workload.seed, 14]).random((workload.num_requests, 2))
-    run = runtime_of(share.engine).fleet(
-        workload, share.records, records.params, records.fleet, draws, fast_forward=False
-    )
+    session = runtime_of(share.engine).fleet_session(workload, share.records, config.fleet.replicas)
+    run = session.run(share.records, records.params, records.fleet, draws, fast_forward=False)
     requests = requests_of(run.log, workload.prompt_tokens, workload.output_tokens)
     totals, rows = [], []
     (params,) = records.params

@@ -40,7 +40,8 @@ def fleet_case(seed, family):
 def kernel_run(case, requests, fleet, draws, fast_forward=True):
     records = records_of(case)
     workload = workload_of(case, requests)
-    return RUNTIME.fleet(workload, records.engine, records.params, fleet, draws, fast_forward=fast_forward)
+    session = RUNTIME.fleet_session(workload, records.engine, int(fleet["replicas"][0]))
+    return session.run(records.engine, records.params, fleet, draws, fast_forward=fast_forward)
 
 
 def kernel_requests(log):

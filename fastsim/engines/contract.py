@@ -150,6 +150,25 @@ class EngineSession(ABC):
         """Per-request results of the last configuration that ran; the next run overwrites these arrays."""
 
 
+class FleetSession(ABC):
+    """One workload and the memory of a fleet that is looked at, run again and again."""
+
+    @abstractmethod
+    def run(
+        self,
+        records: Records,
+        params: Records,
+        fleet: Records,
+        draws: npt.NDArray[np.float64],
+        *,
+        fast_forward: bool,
+    ) -> FleetBatch:
+        """Run one fleet: records of shape (1,); the next run overwrites what it leaves.
+
+        `fleet` is of FLEET_DTYPE, `draws` two uniform draws a request, shape (num_requests, 2).
+        """
+
+
 class Runtime(ABC):
     """An engine that runs."""
 
@@ -209,19 +228,10 @@ class Runtime(ABC):
             When the workload has something that this engine does not.
         """
 
-    def fleet(
-        self,
-        workload: Workload,
-        records: Records,
-        params: Records,
-        fleet: Records,
-        draws: npt.NDArray[np.float64],
-        *,
-        fast_forward: bool,
-    ) -> FleetBatch:
-        """Run one fleet whose router looks at its replicas (`Engine.pauses`); records of shape (1,).
+    def fleet_session(self, workload: Workload, largest: Records, replicas: int) -> "FleetSession":
+        """Memory for fleets of so many replicas whose router looks at them (`Engine.pauses`).
 
-        `fleet` is of FLEET_DTYPE, `draws` two uniform draws a request, shape (num_requests, 2).
+        They need no more of it than the configurations in `largest`.
         """
         raise NotImplementedError
 

@@ -26,6 +26,7 @@ from fastsim.metrics.columns import new_rows
 from fastsim.metrics.params import ClassBounds
 from fastsim.workload import Workload
 
+_FIRST = np.zeros(1, np.intp)
 MAX_LOG_ENTRIES = 2**18
 """Requests whose logs are kept at once."""
 
@@ -58,7 +59,6 @@ class _Left:
         self.floats, self.ints = floats.reshape(count, replicas), ints.reshape(count, replicas)
         self.columns: dict[str, npt.NDArray[np.float64]] = {}
         self.kernel_ns = 0
-        self.row_ns = 0
 
     def add(self, replica: int, members: npt.NDArray[np.intp], batch: Batch, params: Records) -> None:
         """Take over what some runs of a replica left."""
@@ -117,7 +117,7 @@ def fleet_rows(
     _, alike = np.unique(fleet, return_inverse=True)
     for number in range(int(alike.max(initial=-1)) + 1):
         those = np.flatnonzero(alike == number)
-        ways = Ways(workload, fleet[those[:1]])
+        ways = Ways(runtime, workload, records[those], fleet[those[:1]])
         for first in range(0, len(those), at_once if ways.of_request is not None else 1):
             some = those[first : first + (at_once if ways.of_request is not None else 1)]
             left = _run(runtime, workload, records[some], params[some], ways, fast_forward)
@@ -142,7 +142,7 @@ def fleet_run(
     repeat: int = 1,
 ) -> tuple[Run, Replicas]:
     """Run the one fleet there is, timed `repeat` times; compilation is not counted."""
-    ways = Ways(workload, fleet)
+    ways = Ways(runtime, workload, records, fleet)
     times = []
     for _ in range(repeat + 1):  # the first one compiles
         left = _run(runtime, workload, records, params, ways, fast_forward)
@@ -158,15 +158,18 @@ def fleet_run(
 class Ways:
     """How the requests of a workload find their replicas, by a FLEET_DTYPE record of shape (1,).
 
-    `of_request` is None where the router looks at them; `draws` are its own (`router_draws`).
+    `of_request` is None where the router looks at them; then there are its `draws` and a `session` for `largest`.
     """
 
-    def __init__(self, workload: Workload, fleet: Records) -> None:
+    def __init__(self, runtime: Runtime, workload: Workload, largest: Records, fleet: Records) -> None:
         self.fleet = fleet
         self.replicas = int(fleet["replicas"][0])
-        looks = fleet["router"][0] >= Router.POWER_OF_TWO
-        self.of_request = None if looks else assigned(workload, fleet[0])
+        self.of_request = None
+        if fleet["router"][0] < Router.POWER_OF_TWO:
+            self.of_request = assigned(workload, fleet[0])
+            return
         self.draws = router_draws(int(fleet["seed"][0]), workload.num_requests)
+        self.session = runtime.fleet_session(workload, largest, self.replicas)
 
 
 def _run(
@@ -176,7 +179,7 @@ def _run(
     alone = params.copy()
     alone["replicas"] = 1
     if ways.of_request is None:
-        return _run_looked_at(runtime, workload, records, params, alone, ways, fast_forward)
+        return _run_looked_at(workload, records, params, alone, ways, fast_forward)
     left = _Left(workload, len(records), ways.of_request, ways.replicas)
     for replica in range(ways.replicas):
         members = np.flatnonzero(ways.of_request == replica)
@@ -186,29 +189,28 @@ def _run(
 
 
 def _run_looked_at(
-    runtime: Runtime,
-    workload: Workload,
-    records: Records,
-    params: Records,
-    alone: Records,
-    ways: Ways,
-    fast_forward: bool,
+    workload: Workload, records: Records, params: Records, alone: Records, ways: Ways, fast_forward: bool
 ) -> _Left:
-    fleet = runtime.fleet(workload, records, params, ways.fleet, ways.draws, fast_forward=fast_forward)
-    left = _Left(workload, 1, fleet.of_request, ways.replicas)
-    for replica in range(ways.replicas):
-        members = np.flatnonzero(fleet.of_request == replica)
-        batch = Batch(
-            np.zeros(1, np.intp),
-            workload.prompt_tokens[members],
-            workload.output_tokens[members],
-            RequestLog(**{name: each[members] for name, each in fleet.log._asdict().items()}),
-            fleet.totals[replica : replica + 1],
-            fleet.itl_histogram[replica : replica + 1],
-            0,
-        )
-        left.add(replica, members, batch, alone)
+    """Run one fleet, and make its replicas' rows: their requests stand together in the order of replicas."""
+    fleet = ways.session.run(records, params, ways.fleet, ways.draws, fast_forward=fast_forward)
+    left = _Left(workload, 1, fleet.of_request.copy(), ways.replicas)
+    left.logs = RequestLog(**{name: each.copy() for name, each in fleet.log._asdict().items()})
+    left.lengths[0], left.lengths[1] = workload.prompt_tokens, workload.output_tokens
+    left.itl_histogram[0] = fleet.itl_histogram.sum(axis=0)
+    left.totals[0] = fleet.totals
     left.kernel_ns = fleet.kernel_ns
+    order = np.argsort(fleet.of_request, kind="stable")
+    log = {name: each[order] for name, each in fleet.log._asdict().items()}
+    prompt, output = workload.prompt_tokens[order], workload.output_tokens[order]
+    ends = np.cumsum(left.sent)
+    for replica, end in enumerate(ends.tolist()):
+        part = slice(end - int(left.sent[replica]), end)
+        one = slice(replica, replica + 1)
+        own_log = RequestLog(**{name: each[part] for name, each in log.items()})
+        histogram = fleet.itl_histogram[one]
+        batch = Batch(_FIRST, prompt[part], output[part], own_log, fleet.totals[one], histogram, 0)
+        floats, ints = summaries(batch, alone)
+        left.floats[0, replica], left.ints[0, replica] = floats[0], ints[0]
     return left
 
 

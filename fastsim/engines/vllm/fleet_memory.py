@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fastsim._jit import lay_out
 from fastsim.engines.arrays import checked
-from fastsim.engines.contract import FleetBatch, Records
+from fastsim.engines.contract import FleetBatch, FleetSession, Records
 from fastsim.engines.outputs import TOTALS_DTYPE, RequestLog
 from fastsim.engines.vllm.fleet import run_fleet
 from fastsim.engines.vllm.gaps import GapLog
@@ -75,20 +75,34 @@ def _slab(single: Any, replicas: int) -> Any:
     return type(single)(*(np.zeros(replicas * len(array), array.dtype) for array in single))
 
 
-def run_one(
-    workload: Workload, records: Records, params: Records, fleet: Records, draws: npt.NDArray[np.float64]
-) -> FleetBatch:
-    """Run one fleet; records of shape (1,), `draws` of shape (num_requests, 2)."""
-    arrays = workload_arrays(workload)
-    memory = new_fleet_memory(new_memory(records, arrays), int(fleet["replicas"][0]))
-    of_request = np.zeros(workload.num_requests, np.int64)
-    start_ns = perf_counter_ns()
-    recorder = new_recorder(1)
-    uniform = np.ascontiguousarray(draws).reshape(-1)
-    if run_fleet(records, params, fleet, memory, arrays, recorder, uniform, of_request):
-        records["dense"] = 0
-        done = run_fleet(records, params, fleet, memory, arrays, recorder, uniform, of_request)
-        assert done == 0
-    kernel_ns = perf_counter_ns() - start_ns
-    histogram = memory.gaps.histogram.reshape(len(memory.totals), -1)
-    return FleetBatch(of_request, memory.log, memory.totals, histogram, kernel_ns)
+class VllmFleetSession(FleetSession):
+    """One workload and the memory of fleets over it."""
+
+    def __init__(self, workload: Workload, largest: Records, replicas: int) -> None:
+        self._arrays = workload_arrays(workload)
+        self._memory = new_fleet_memory(new_memory(largest, self._arrays), replicas)
+        self._recorder = new_recorder(1)
+        self._of_request = np.zeros(workload.num_requests, np.int64)
+
+    def run(
+        self,
+        records: Records,
+        params: Records,
+        fleet: Records,
+        draws: npt.NDArray[np.float64],
+        *,
+        fast_forward: bool,
+    ) -> FleetBatch:
+        """Run one fleet; the dense loop leaves what it does not know to the general one."""
+        memory, of_request = self._memory, self._of_request
+        engine = records.copy()
+        engine["fast_forward"] = fast_forward
+        uniform = np.ascontiguousarray(draws).reshape(-1)
+        start_ns = perf_counter_ns()
+        if run_fleet(engine, params, fleet, memory, self._arrays, self._recorder, uniform, of_request):
+            engine["dense"] = 0
+            done = run_fleet(engine, params, fleet, memory, self._arrays, self._recorder, uniform, of_request)
+            assert done == 0
+        kernel_ns = perf_counter_ns() - start_ns
+        histogram = memory.gaps.histogram.reshape(len(memory.totals), -1)
+        return FleetBatch(of_request, memory.log, memory.totals, histogram, kernel_ns)

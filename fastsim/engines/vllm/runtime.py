@@ -13,7 +13,7 @@ from fastsim.config import Config, EngineConfig
 from fastsim.engines.contract import (
     Batch,
     EngineSession,
-    FleetBatch,
+    FleetSession,
     Records,
     Rows,
     Run,
@@ -100,22 +100,11 @@ class VllmRuntime(Runtime):
             session = VllmSession(workload, records[plain])
             yield session.batch(records[plain], params[plain], fast_forward=fast_forward)._replace(places=plain)
 
-    def fleet(
-        self,
-        workload: Workload,
-        records: Records,
-        params: Records,
-        fleet: Records,
-        draws: npt.NDArray[np.float64],
-        *,
-        fast_forward: bool,
-    ) -> FleetBatch:
-        """Run one fleet whose router looks at its replicas. The kernel is compiled when the first one runs."""
-        from fastsim.engines.vllm.fleet_memory import run_one
+    def fleet_session(self, workload: Workload, largest: Records, replicas: int) -> FleetSession:
+        """Memory for fleets that are looked at. Their kernel is compiled when the first one runs."""
+        from fastsim.engines.vllm.fleet_memory import VllmFleetSession
 
-        engine = records.copy()
-        engine["fast_forward"] = fast_forward
-        return run_one(workload, engine, params, fleet, draws)
+        return VllmFleetSession(workload, largest, replicas)
 
     def correct_rows(self, records: Records, floats: Records, ints: Records, totals: Records) -> None:
         """Fill the columns of configurations with groups or drafts."""
