@@ -165,9 +165,7 @@ def select_victim(s):
 
 @helper
 def own_victim(s):
-    """The one that a policy file chooses, of those that are not protected."""
-    if s.st["protected"] == s.st["running"]:
-        return select_victim(s)
+    """The one that a policy file chooses, of those that are not protected. There must be some."""
     return int(ask(s.cfg["policy_victim"], s, 0))
 
 

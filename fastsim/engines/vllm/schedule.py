@@ -233,7 +233,11 @@ def make_room(s, i, needed):
     """Preempt until `needed` blocks are free. False: request `i` itself had to go."""
     others = 0
     while needed > s.st["free"]:
-        victim = own_victim(s) if s.cfg["policy_victim"] != 0 else select_victim(s)
+        # Each has one call, so that it becomes part of this loop
+        if s.cfg["policy_victim"] != 0 and s.st["protected"] < s.st["running"]:
+            victim = own_victim(s)
+        else:
+            victim = select_victim(s)
         preempt_request(s, victim, i, needed - s.st["free"])
         if victim == i:
             s.tot["ineffective_preemptions"] += others

@@ -140,12 +140,12 @@ def order_key(s, i):
 def compute_keys_anew(s):
     """The keys of everybody who waits may have changed: order the queue by what they are now."""
     size = s.st["heap_size"]
+    s.st["heap_size"] = 0
     for place in range(size):
         i = s.q.heap[place]
         if not s.req.protected[i]:
-            s.req.queue_key[i] = order_key(s, i)
-    for place in range(size // 2 - 1, -1, -1):
-        _sift_down(s, s.q.heap, size, place, s.q.heap[place])
+            s.req.queue_key[i] = ask(s.cfg["policy_queue"], s, i)
+        _heap_push(s, s.q.heap, i)
 
 
 @helper
