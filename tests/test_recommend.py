@@ -447,7 +447,6 @@ def test_several_gpus_are_recommended_for_and_named(capsys: pytest.CaptureFixtur
         (["--set", "engine.name=vllm-rlt"], "a recommendation is made of the flags of a server"),
         (["--model", "llama-3.1-8b"], "both or neither were expected"),
         (["--axis", "workload.rate_scale=1,2"], "an engine.* setting was expected"),
-        (["--rate", "3", "--concurrency", "4"], "one of them was expected"),
         (["--tensor-parallel", "4"], "hardware.model and hardware.gpu were expected along with it"),
         (["--model", "llama-3.1-8b", "--gpu", "4xh100", "--tensor-parallel", "2"], "one number of GPUs was expected"),
         (

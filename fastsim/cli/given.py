@@ -64,7 +64,7 @@ def _load_settings(
             "--concurrency",
             metavar="N",
             parser=options.integer,
-            help="So many clients, each with one request at a time.",
+            help="So many clients, each with one request at a time; with --rate: at most so many out.",
         ),
     ] = None,
     prompt: Annotated[
@@ -114,12 +114,12 @@ def _long_enough(settings: Sequence[str]) -> dict[str, int]:
 def load_settings(
     rate: float | None, prompt: float | None, output: float | None, *, trace: bool, concurrency: int | None
 ) -> dict[str, Any]:
-    """Settings of a load that is given by its rate or its clients, and mean lengths.
+    """Settings of a load that is given by its rate, its clients (both: the most requests that are out), and lengths.
 
     Raises
     ------
     InputError
-        When a number is out of range, or a rate is given for a closed loop.
+        When a number is out of range.
     """
     from fastsim.errors import InputError
 
@@ -130,8 +130,6 @@ def load_settings(
     ):
         if value is not None and not 0 < value <= most:
             raise InputError(f"{name} {value:g}, but a number above 0 and up to {most:g} was expected")
-    if rate is not None and concurrency is not None:
-        raise InputError(f"--rate {rate:g} with --concurrency {concurrency}, but one of them was expected")
     out: dict[str, Any] = {}
     if concurrency is not None:
         out["workload.concurrency"] = concurrency

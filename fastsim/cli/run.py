@@ -87,6 +87,9 @@ def command(
         store_table(steps_table(result), steps, "--steps")
     if timeline is not None:
         store_timeline(result, timeline)
+    from fastsim.cli.clients import client_text, client_wait
+
+    waited = client_wait(result, workload)
     if as_json:
         import json
 
@@ -98,6 +101,8 @@ def command(
 
             figures["beside"] = beside_objects(rows_beside(result.metrics))
         figures["same_run"] = {key: {"from": least, "to": most} for key, _, least, most in result.intervals}
+        if waited is not None:
+            figures["client_wait"] = waited._asdict()
         typer.echo(json.dumps(figures | {"kernel_ms": result.kernel_ms}))
         return 0
 
@@ -123,6 +128,8 @@ def command(
         from fastsim.cli.classes import classes_text
 
         text += "\n\n" + classes_text(result.metrics, workload.class_names)
+    if waited is not None:
+        text += "\n\n" + client_text(waited, workload.concurrency)
     sessions = config.workload.sessions
     if sessions.turns > 1 and config.workload.trace is None and not workload.class_names:
         from fastsim.cli.turns import turns_text

@@ -86,7 +86,13 @@ OTHER_NAMES: dict[str, Nearest] = {
     # load generators
     "request_rate": Nearest("workload.arrival.rate_per_s", "requests a second"),
     "qps": Nearest("workload.arrival.rate_per_s", "requests a second"),
-    "max_concurrency": Nearest("workload.concurrency", "clients, each with one request at a time"),
+    "max_concurrency": Nearest(
+        "workload.concurrency",
+        "clients with one request each; with workload.arrival.kind the most that are out",
+    ),
+    "ramp_up_strategy": Nearest("workload.arrival.ramp_up_s", "the rate grows linearly from 0 over so many seconds"),
+    "ramp_up_start_rps": Nearest("workload.arrival.ramp_up_s", "the rate grows linearly from 0 over so many seconds"),
+    "rampup": Nearest("workload.arrival.ramp_up_s", "the rate grows linearly from 0 over so many seconds"),
     "num_prompts": Nearest("workload.num_requests", "how many requests there are"),
     "burstiness": Nearest("workload.arrival.cv", "with arrival.kind = gamma: cv is 1 / sqrt(burstiness)"),
     "random_input_len": Nearest("workload.prompt.mean", "with workload.prompt.dist"),

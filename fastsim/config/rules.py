@@ -190,6 +190,20 @@ WORKLOAD_RULES = (
         for name, none in (("diurnal_amplitude", 0.0), ("surge_factor", 1.0))
     ),
     Rule(
+        ("workload.arrival.kind", "workload.trace", "workload.concurrency", "workload.arrival.ramp_up_s"),
+        lambda kind, trace, clients, ramp: (
+            ramp == 0 or (kind or default_arrival(trace, clients)) in ("poisson", "gamma", "constant", "closed_loop")
+        ),
+        "workload.arrival.ramp_up_s = {3}, but then workload.arrival.kind poisson, gamma, constant or closed_loop was "
+        "expected: the others have no rate that could grow",
+    ),
+    Rule(
+        ("workload.arrival.ramp_up_s", "workload.arrival.diurnal_amplitude", "workload.arrival.surge_factor"),
+        lambda ramp, amplitude, surge: ramp == 0 or (amplitude == 0 and surge == 1),
+        "workload.arrival.ramp_up_s = {0} with diurnal_amplitude = {1} and surge_factor = {2}, but a ramp alone, or "
+        "swings and surges, were expected",
+    ),
+    Rule(
         ("workload.think.mean_s", "workload.concurrency"),
         lambda mean_s, clients: mean_s == 0 or clients is not None,
         "workload.think.mean_s = {0}, but then workload.concurrency was expected: only clients of a closed loop think",

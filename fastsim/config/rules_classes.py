@@ -146,7 +146,7 @@ def _own(here: str) -> list[Rule]:
                 f"{arrival}{name} = {{1}}, but then {kind} was expected too",
             )
         )
-    for name, none in (("diurnal_amplitude", 0.0), ("surge_factor", 1.0)):
+    for name, none in (("diurnal_amplitude", 0.0), ("surge_factor", 1.0), ("ramp_up_s", 0.0)):
         out.append(
             Rule(
                 (kind, arrival + name),

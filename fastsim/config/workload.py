@@ -20,7 +20,7 @@ class WorkloadConfig(TrafficConfig):
     think: ThinkConfig = ThinkConfig()
     classes: ClassesConfig = ClassesConfig()
     concurrency: Positive | None = None
-    """Clients of a closed loop, each with one request at a time."""
+    """Clients, each with one request at a time: a closed loop or, with an `arrival.kind`, the most that are out."""
     timeout_s: Duration | None = None
     """A client gives up this long after its arrival."""
     ignore_eos: bool = False

@@ -54,6 +54,8 @@ class ArrivalShape(Model):
     """How long a surge lasts."""
     surge_every_s: Duration | None = None
     """Seconds from the start of a surge to that of the next; none: there is one."""
+    ramp_up_s: Pause = 0.0
+    """So long the rate grows from 0 to its full height; in a closed loop the clients start one by one over it."""
 
 
 class ArrivalConfig(ArrivalShape):

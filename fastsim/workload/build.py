@@ -81,8 +81,8 @@ class WorkloadPlan:
         if trace is not None and config.arrival.kind == "trace":
             times_us = trace.arrival_us.astype(np.float64)
         else:
-            times_us = synthetic.arrivals_us(config.arrival, draws)
-            if shapes.is_modulated(config.arrival):
+            times_us = synthetic.arrivals_us(config.arrival, draws, config.concurrency)
+            if shapes.is_modulated(config.arrival) and config.arrival.kind != "closed_loop":
                 times_us = shapes.modulated_us(times_us, config.arrival)
         if trace is not None and config.prompt.dist == "trace":
             prompt = trace.prompt_tokens

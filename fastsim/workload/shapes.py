@@ -15,17 +15,18 @@ BISECTIONS = 64
 
 def is_modulated(config: ArrivalConfig) -> bool:
     """Whether the rate changes over time."""
-    return config.diurnal_amplitude > 0 or config.surge_factor > 1
+    return config.diurnal_amplitude > 0 or config.surge_factor > 1 or config.ramp_up_s > 0
 
 
 def modulated_us(times_us: Floats, config: ArrivalConfig) -> Floats:
     """Arrivals of a constant rate moved to where a changing rate has offered as many requests.
 
     At time t the rate is `rate_per_s` times 1 + diurnal_amplitude * sin(2 pi t / diurnal_period_s), plus
-    surge_factor - 1 during a surge. The gaps' burstiness relative to the rate stays.
+    surge_factor - 1 during a surge; until `ramp_up_s` it grows in proportion to t. The gaps' burstiness relative to the
+    rate stays.
     """
     low, high = np.zeros(len(times_us)), times_us / 1e6 / max(1 - config.diurnal_amplitude, 0.01)
-    high = high + config.diurnal_period_s  # with an amplitude of 1 the rate falls to 0 for a moment
+    high = high + config.diurnal_period_s + config.ramp_up_s  # an amplitude of 1 and a ramp have moments of rate 0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         early = _offered_s(middle, config) < times_us / 1e6
@@ -36,6 +37,9 @@ def modulated_us(times_us: Floats, config: ArrivalConfig) -> Floats:
 def _offered_s(at_s: Floats, config: ArrivalConfig) -> Floats:
     """Integral of the relative rate from 0: seconds that the constant rate would need to offer as many requests."""
     turn = 2 * np.pi / config.diurnal_period_s
+    if config.ramp_up_s > 0:  # neither swings nor surges go with it
+        ramp = config.ramp_up_s
+        return np.where(at_s < ramp, at_s * at_s / (2 * ramp), at_s - ramp / 2)
     offered = at_s + config.diurnal_amplitude / turn * (1 - np.cos(turn * at_s))
     since = np.maximum(at_s - config.surge_start_s, 0.0)
     if config.surge_every_s is None:

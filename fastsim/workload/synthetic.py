@@ -13,7 +13,12 @@ from fastsim.workload.workload import INT32_MAX, LATEST_US, Int32Array, Int64Arr
 RANDOM_ARRIVALS = ("poisson", "gamma")
 
 
-def arrivals_us(config: ArrivalConfig, draws: Draws) -> Floats:
+def clients_us(ramp_up_s: float, clients: int, count: int) -> Floats:
+    """When the clients of a closed loop start: evenly over the ramp, the first at 0; others wait for one."""
+    return np.where(np.arange(count) < clients, np.arange(count) * (ramp_up_s * 1e6 / clients), 0.0)
+
+
+def arrivals_us(config: ArrivalConfig, draws: Draws, clients: int | None = None) -> Floats:
     """Arrival times in microseconds as floats, not yet scaled or truncated; shape (count,).
 
     Gaps come before arrivals, so the first request of poisson, gamma, constant and blis_rate arrives one gap after 0.
@@ -33,8 +38,10 @@ def arrivals_us(config: ArrivalConfig, draws: Draws) -> Floats:
             return (index + 1.0) * int(1.0 / (config.rate_per_s / 1e6))
         case "spikes":
             return np.floor(index / config.spike_requests) * (config.spike_interval_s * 1e6)
-        case "all_at_once" | "closed_loop":
+        case "all_at_once":
             return np.zeros(draws.count)
+        case "closed_loop":
+            return np.zeros(draws.count) if clients is None else clients_us(config.ramp_up_s, clients, draws.count)
     raise AssertionError(config.kind)
 
 

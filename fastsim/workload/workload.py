@@ -64,7 +64,7 @@ class Workload:
     ==============  =====  ======  =================================================================================
     array           dtype  unit    meaning
     ==============  =====  ======  =================================================================================
-    arrival_us      int64  us      when the request arrives; in a closed loop only the first `concurrency` count
+    arrival_us      int64  us      when the request arrives; with `concurrency`, at the earliest
     prompt_tokens   int32  tokens  prompt, shared prefix included; at least 1
     output_tokens   int32  tokens  output that will be generated; at least 1
     max_tokens      int32  tokens  limit that the request declares; 0: none
@@ -81,7 +81,8 @@ class Workload:
     each request's among them (int32, shape (num_requests,)); None without classes. They are no part of `workload_id`.
 
     `concurrency` is 0 in an open loop. In a closed loop of N clients the first N requests arrive at their
-    `arrival_us`, and each later one, in index order, when a client is free and has thought for `think_us`.
+    `arrival_us`, and each later one, in index order, when a client is free and has thought for `think_us`, but not
+    before its `arrival_us`: 0 in a closed loop, else the schedule of a load generator with at most N requests out.
     """
 
     arrival_us: Int64Array

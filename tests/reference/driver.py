@@ -17,8 +17,9 @@ class Clients:
 
     In a closed loop requests go out in index order. The first `concurrency` at their own `arrival_us`; each later one
     when a client becomes free (end of the step that completed its request, the step start at which its deadline was
-    noticed, or `retry_after_s` after the moment it was refused) plus the later request's `think_us`. Requests that
-    can never run are not sent.
+    noticed, or `retry_after_s` after the moment it was refused) plus the later request's `think_us`, but not before its
+    own `arrival_us`: so a load generator sends at a rate and has at most `concurrency` requests out. Requests that can
+    never run are not sent.
     """
 
     def __init__(self, config: SimpleNamespace, requests: Sequence[RequestState]) -> None:
@@ -42,7 +43,8 @@ class Clients:
     def client_is_free(self, now: int, *, refused: bool = False) -> None:
         if self.unsent:
             request = self.unsent.popleft()
-            request.arrival_us = now + request.spec.think_us + (self.retry_after_us if refused else 0)
+            free_us = now + request.spec.think_us + (self.retry_after_us if refused else 0)
+            request.arrival_us = max(request.spec.arrival_us, free_us)
             heapq.heappush(self.pending, (request.arrival_us, request.index, request))
 
 

@@ -2,7 +2,8 @@
 
 Arrivals are the workload's own order, and a heap of those that became known during the run. In a closed loop of N
 clients only the first N requests arrive by themselves; whenever a client is free it sends the next request, after its
-think time.
+think time and not before the request's own arrival: open arrivals with at most N requests out, as load generators have
+them, are the same rule.
 """
 
 from fastsim._jit import helper, inlined
@@ -90,7 +91,7 @@ def client_sends_next(s, at_us):
         i = s.st["next_client"]
         s.st["next_client"] = i + 1
         if s.log.status[i] == Status.PENDING:
-            push_arrival(s, i, at_us + s.wl.think_us[i])
+            push_arrival(s, i, max(at_us + s.wl.think_us[i], s.wl.arrival_us[i]))
             return
 
 

@@ -38,7 +38,7 @@ class WorkloadArrays(NamedTuple):
     ====================  =====  ======  ==========================================================================
     array                 dtype  unit    meaning
     ====================  =====  ======  ==========================================================================
-    arrival_us            int64  us      when the request is offered (closed loop: only of the first `concurrency`)
+    arrival_us            int64  us      when the request is offered; with clients at the earliest
     order                 int32  index   requests by (arrival_us, index); those that arrive by themselves
     prompt_tokens         int32  tokens
     output_tokens         int32  tokens  tokens it will generate

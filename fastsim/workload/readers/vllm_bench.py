@@ -49,7 +49,7 @@ def read(path: Path, seed: int, window: Window) -> Trace:
     if document.get("max_concurrency") is not None:
         notes.append(
             f"at most {shown(document['max_concurrency'])} requests were sent at once, which recorded arrivals only "
-            "repeat: set workload.concurrency for a closed loop"
+            "repeat: workload.concurrency for a closed loop, with workload.arrival.kind and its rate for what was sent"
         )
     rows = LineRows(start_s="d", ttft_us="d", e2e_us="d", prompt_tokens="q", output_tokens="q")
     rows.rows_read = count
