@@ -46,8 +46,22 @@ def random_spec(seed: int) -> Spec:
             spec = _groups_and_drafts(rng, spec)
     if engine.startswith("vllm-0"):
         spec = _with_policy(random.Random(f"policy {seed}"), spec)
+    spec |= _fleet(random.Random(f"fleet {seed}"), spec)
     jumps = engine == "blis" or engine.startswith("vllm-0")
     return _endless(rng, spec) if rng.random() < 0.02 and jumps else spec
+
+
+def _fleet(rng: random.Random, spec: Spec) -> Spec:
+    """Sometimes several replicas, and clients that start one after the other."""
+    ramp = {"workload.arrival.ramp_up_s": rng.choice((0.001, 0.5, 30.0))} if "workload.concurrency" in spec else {}
+    if rng.random() > 0.1:
+        return ramp if rng.random() < 0.2 else {}
+    routers = ("round_robin", "random", "session", "power_of_two", "least_loaded", "vllm_dp")
+    return {
+        "fleet.replicas": rng.choice((2, 2, 3, 5)),
+        "fleet.router": rng.choice(routers),
+        **_some(rng, 0.5, {"fleet.refresh_ms": rng.choice((0.5, 20.0, 1000.0))}),
+    }
 
 
 def _with_policy(rng: random.Random, spec: Spec) -> Spec:
