@@ -249,6 +249,7 @@ def test_every_other_verb_does_without_extras():
     behind = {
         "analysis/report/charts.py",
         "analysis/report/charts_axes.py",
+        "analysis/report/load_curves.py",
         "analysis/report/phase_chart.py",
         "sweeps/runner/ray_pool.py",
     }

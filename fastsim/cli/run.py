@@ -100,7 +100,6 @@ def command(
             from fastsim.cli.beside import beside_objects
 
             figures["beside"] = beside_objects(rows_beside(result.metrics))
-        figures["same_run"] = {key: {"from": least, "to": most} for key, _, least, most in result.intervals}
         if waited is not None:
             figures["client_wait"] = waited._asdict()
         typer.echo(json.dumps(figures | {"kernel_ms": result.kernel_ms}))
@@ -119,7 +118,8 @@ def command(
     if result.intervals:
         from fastsim.cli.interval_text import intervals_text
 
-        text += "\n\n" + intervals_text(result.intervals)
+        said, _, ran = text.rpartition("\n\n")  # what ran, and how long it took, stays the last line
+        text = "\n\n".join([said, intervals_text(result.intervals), ran])
     if result.replicas is not None:
         from fastsim.cli.fleet import fleet_text
 

@@ -53,7 +53,7 @@ class Engine:
         scheduler = self.scheduler
         start_us = self.now_us = self.next_action_us()
         while self.arrivals and self.arrivals[0][0] <= start_us:
-            scheduler.add_request(heapq.heappop(self.arrivals)[2])
+            scheduler.add_request(heapq.heappop(self.arrivals)[2], start_us)
         known = list(self.loads)
         batch = scheduler.schedule(start_us)
         started = self.loads_started(start_us)

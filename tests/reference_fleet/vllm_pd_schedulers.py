@@ -59,8 +59,8 @@ class DecodeScheduler(Scheduler):
         self.started = []
         return super().schedule(now)
 
-    def preempt_request(self, request):
-        super().preempt_request(request)
+    def preempt_request(self, request, evictor, lacked_blocks):
+        super().preempt_request(request, evictor, lacked_blocks)
         self.local.add(request)
 
     def load_ended(self, request):

@@ -1,5 +1,6 @@
 """Decision intervals as ranges of a spec's keys: what a run says of its knobs."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from math import ceil, floor
 from typing import Any
@@ -9,6 +10,8 @@ from fastsim.engines.contract import DecisionInterval
 from fastsim.engines.vllm.codes import NO_LIMIT
 
 _DIGITS = 10_000
+LARGEST_POOL = 2**31 - 1
+"""The most blocks that a configuration can have."""
 
 
 def decision_intervals(config: Config, scalars: Any) -> tuple[DecisionInterval, ...]:
@@ -63,14 +66,12 @@ def _pools(blocks: int, watermark: float, scalars: Any) -> tuple[int, int | None
         usable_fits = least <= pool - 1 and (most is None or pool - 1 <= most)
         return usable_fits and room_least <= room and (room_most is None or room <= room_most)
 
-    below = above = blocks
-    while is_within(below - 1):
-        below -= 1
+    # Both grow with the pool, one block at a time or not at all: the pools within are one range
+    below = bisect_left(range(1, blocks + 1), True, key=is_within) + 1
     if most is None and room_most is None:
         return below, None
-    while watermark < 1.0 and is_within(above + 1):
-        above += 1
-    return below, above
+    beyond = range(blocks, LARGEST_POOL + 1)
+    return below, blocks + bisect_left(beyond, True, key=lambda pool: not is_within(pool)) - 1
 
 
 def _shares(blocks: int, watermark: float, scalars: Any) -> tuple[float, float | None]:
