@@ -54,9 +54,12 @@ def random_spec(seed: int) -> Spec:
 def _fleet(rng: random.Random, spec: Spec) -> Spec:
     """Sometimes several replicas, and clients that start one after the other."""
     ramp = {"workload.arrival.ramp_up_s": rng.choice((0.001, 0.5, 30.0))} if "workload.concurrency" in spec else {}
-    if rng.random() > 0.1:
+    if rng.random() > 0.1 or "workload.concurrency" in spec:
         return ramp if rng.random() < 0.2 else {}
-    routers = ("round_robin", "random", "session", "power_of_two", "least_loaded", "vllm_dp")
+    routers: tuple[str, ...] = ("round_robin", "random", "session")
+    blind = {"engine.kv_cache_groups", "spec.method", "engine.policy_file"} & spec.keys()
+    if spec["engine.name"].startswith("vllm-0") and spec.get("engine.preemption_mode") != "restart" and not blind:
+        routers += ("power_of_two", "least_loaded", "vllm_dp")
     return {
         "fleet.replicas": rng.choice((2, 2, 3, 5)),
         "fleet.router": rng.choice(routers),
