@@ -47,7 +47,8 @@ def random_spec(seed: int) -> Spec:
     if engine.startswith("vllm-0"):
         spec = _with_policy(random.Random(f"policy {seed}"), spec)
     spec |= _fleet(random.Random(f"fleet {seed}"), spec)
-    jumps = engine == "blis" or engine.startswith("vllm-0")
+    stepped = {"engine.policy_file", "engine.kv_cache_groups", "spec.method"} & spec.keys()
+    jumps = (engine == "blis" or engine.startswith("vllm-0")) and not stepped
     return _endless(rng, spec) if rng.random() < 0.02 and jumps else spec
 
 
@@ -311,12 +312,7 @@ def _step_table(rng: random.Random) -> Spec:
 
 
 def _groups_and_drafts(rng: random.Random, spec: Spec) -> Spec:
-    """Several KV cache groups, a window, or speculative decoding; what they refuse is taken back.
-
-    Not with outputs of millions of tokens: these runs are stepped, and would take hours.
-    """
-    if spec.get("workload.output.mean", 0) > 100_000:
-        return spec
+    """Several KV cache groups, a window, or speculative decoding; what they refuse is taken back."""
     size = spec["engine.block_size"]
     spec = spec | {"engine.preemption_mode": "recompute", "engine.slot_preempt_preflight": True}
     spec.pop("latency.b6_us_per_window_token", None)
