@@ -178,10 +178,10 @@ def trade_off(sweep: SweepReport, trade: TradeOff, *, choose: bool = True) -> Ch
     )
     layers = [line, points.encode(**styles, tooltip=tooltip)]
     if lane is not None:
-        layers += _marked(lane, missing(trade.y), [2, 3])
+        layers += marked(lane, missing(trade.y), [2, 3])
     for column, limit in sweep.question.limits:
         if column == trade.y and low_high(records)[0] <= limit <= low_high(records)[1]:
-            layers += _marked(limit, f"limit {limit:g}", [8, 4])
+            layers += marked(limit, f"limit {limit:g}", [8, 4])
     front = trade.points["front"].sum()
     words = f"{y_title} against {x_title} of {len(records):,} settings; {front} are on the front."
     if trade.lost:
@@ -205,7 +205,7 @@ def _y_scale(records: list[dict[str, Any]], lane: float | None, log: bool, title
     return alt.Scale(type="log", nice=False, **limits), axis
 
 
-def _marked(y: float, words: str, dash: list[int]) -> list[alt.Chart]:
+def marked(y: float, words: str, dash: list[int]) -> list[alt.Chart]:
     """A dashed line across at a height, and words above it."""
     note = alt.Chart(data([{"y": y, "text": words}])).encode(y="y:Q")
     text = note.mark_text(align="left", baseline="bottom", dx=4, dy=-5, fontSize=11)

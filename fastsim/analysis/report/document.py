@@ -1,5 +1,6 @@
 """One HTML file with everything in it, scripts and data included; nothing is fetched."""
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -12,8 +13,14 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-sr
 _SIZE = "@@@@@@@ kB"
 
 
-def document(title: str, kicker: str, links: str, body: str, charts: html.Charts) -> str:
-    """The file, whole. `links` (list items) and `body` (sections) are HTML; the last line states its size."""
+def document(title: str, kicker: str, parts: Sequence[tuple[str, str, str]], charts: html.Charts) -> str:
+    """The file, whole. `parts` are name, heading and HTML of each section; the last line states the file's size."""
+    links = "".join(f'<li><a href="#{name}">{heading}</a>' for name, heading, _ in parts)
+    body = "\n".join(
+        f"<section class=section-{name} aria-labelledby={name}>"
+        f"<h2 id={name} tabindex=-1>{heading}</h2>\n{inner}\n</section>"
+        for name, heading, inner in parts
+    )
     text = f"""<!doctype html>
 <html lang=en>
 <head>

@@ -10,7 +10,7 @@ import polars as pl
 
 from fastsim.analysis.compare.metrics import null_is_infinite
 from fastsim.analysis.numbers import number
-from fastsim.analysis.report.charts import Chart, data, finished
+from fastsim.analysis.report.charts import Chart, finished, marked
 from fastsim.analysis.report.figures import LOG_RATIO, NOT_REACHED, setting_text
 from fastsim.analysis.report.phase import by_importance
 from fastsim.analysis.report.rows import ReportAxis, SweepReport
@@ -150,14 +150,8 @@ def curve(sweep: SweepReport, found: LoadCurves, metric: str) -> Chart | None:
     layers: list[Any] = [line, dots]
     for column, limit in sweep.question.limits:
         if column == metric and low <= limit <= high:
-            layers += _marked(limit, f"limit {limit:g}")
+            layers += marked(limit, f"limit {limit:g}", [8, 4])
     if lost:
-        layers += _marked(lane, f"{NOT_REACHED} in the run")
+        layers += marked(lane, f"{NOT_REACHED} in the run", [8, 4])
     words = f"{label} over {found.load.name}" + (f", a line a value of {title}: {', '.join(order)}." if title else ".")
     return finished(alt.layer(*layers), f"load {metric}", records, 280, words)
-
-
-def _marked(y: float, words: str) -> list[alt.Chart]:
-    note = alt.Chart(data([{"y": y, "text": words}])).encode(y="y:Q")
-    text = note.mark_text(align="left", baseline="bottom", dx=4, dy=-4, fontSize=11)
-    return [note.mark_rule(strokeDash=[8, 4]), text.encode(x=alt.value(0), text="text:N")]

@@ -77,13 +77,7 @@ def page(sweep: SweepReport, source: Provenance, gpu_hour_price: float | None = 
     if gpu_hour_price is not None:
         parts[0] = (*parts[0][:2], parts[0][2] + html.paragraph(_cost(sweep, gpu_hour_price)))
     parts = [part for part in parts if part[2]]
-    links = "".join(f'<li><a href="#{name}">{heading}</a>' for name, heading, _ in parts)
-    body = "\n".join(
-        f"<section class=section-{name} aria-labelledby={name}>"
-        f"<h2 id={name} tabindex=-1>{heading}</h2>\n{inner}\n</section>"
-        for name, heading, inner in parts
-    )
-    return document(title, f"fastsim report · {sweep.folder.resolve().name}", links, body, charts)
+    return document(title, f"fastsim report · {sweep.folder.resolve().name}", parts, charts)
 
 
 def _source(source: Provenance, price: float | None) -> str:

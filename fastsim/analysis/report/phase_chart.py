@@ -14,14 +14,13 @@ from fastsim.analysis.numbers import column_label, number
 from fastsim.analysis.phase.axes import PhaseAxis
 from fastsim.analysis.phase.classes import FAILED
 from fastsim.analysis.phase.map import PhaseMap
-from fastsim.analysis.report.charts import Chart, data, finished
+from fastsim.analysis.report.charts import Chart, data, finished, marked
 from fastsim.analysis.report.figures import NOT_REACHED
 from fastsim.analysis.report.theme import SHAPES, colour
 
 MOST_MARKS = 16
 """Along a side of a map: shapes that say the class of a region without colour."""
 CURVES = ("ttft_p99_ms", "goodput_req_per_s")
-_LANE = "not reached in the run"
 
 
 def styles(found: PhaseMap) -> dict[str, tuple[str, str]]:
@@ -151,9 +150,7 @@ def _curve(found: PhaseMap, name: str) -> Chart:
     layers: list[Any] = [*([_bands(found, fill)] if is_number else []), line]
     layers.append(points.encode(fill=fill, shape=shape, tooltip=tooltip))
     if scale:
-        note = alt.Chart(data([{"y": lane, "text": _LANE}])).encode(y="y:Q")
-        text = note.mark_text(align="left", baseline="bottom", dx=4, dy=-6, fontSize=11)
-        layers += [note.mark_rule(strokeDash=[2, 3]), text.encode(x=alt.value(0), text="text:N")]
+        layers += marked(lane, f"{NOT_REACHED} in the run", [2, 3])
     words = f"{label} of each run along {found.x.name}, a line through the seeds' {_middle_word(infinite)}."
     return finished(alt.layer(*layers), name, records, 260, words)
 

@@ -41,13 +41,7 @@ def phase_page(found: PhaseMap, answer: str) -> str:
         ("where", "Where service holds", figures),
         ("table", "Every cell that was run", listed),
     ]
-    links = "".join(f'<li><a href="#{name}">{heading}</a>' for name, heading, _ in parts)
-    body = "\n".join(
-        f"<section class=section-{name} aria-labelledby={name}>"
-        f"<h2 id={name} tabindex=-1>{heading}</h2>\n{inner}\n</section>"
-        for name, heading, inner in parts
-    )
-    return document(_title(found), "fastsim phase", links, body, charts)
+    return document(_title(found), "fastsim phase", parts, charts)
 
 
 def _title(found: PhaseMap) -> str:
