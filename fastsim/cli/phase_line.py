@@ -1,12 +1,10 @@
 """A phase map of one axis as text: where the cliff is, and the figures on either side of it."""
 
-from statistics import fmean, median
-
 import polars as pl
 
 from fastsim.analysis.compare.metrics import null_is_infinite
 from fastsim.analysis.numbers import number
-from fastsim.analysis.phase.map import FIGURES, PhaseMap
+from fastsim.analysis.phase.map import FIGURES, PhaseMap, over_seeds
 from fastsim.cli.phase_text import spans, value_text
 
 MOST_ROWS = 24
@@ -69,8 +67,7 @@ def _picked(found: PhaseMap) -> list[int]:
 
 def _figure(values: pl.Series, name: str) -> str:
     """Over the seeds: a percentile's median, the mean of others; a percentile that was not reached is infinite."""
-    known = values.drop_nulls().to_list()
-    if null_is_infinite(name):
-        middle = median([*known, *[float("inf")] * values.null_count()])
-        return "not reached" if middle == float("inf") else number(middle)
-    return number(fmean(known)) if known else "-"
+    middle = over_seeds(values, name)
+    if middle is not None:
+        return number(middle)
+    return "not reached" if null_is_infinite(name) else "-"

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fastsim.analysis.compare.metrics import null_is_infinite
 from fastsim.analysis.evaluate.evaluate import Evaluator
 from fastsim.analysis.phase.axes import PhaseAxis, phase_grid
 from fastsim.analysis.phase.classes import Classes, read_classes
@@ -29,6 +31,18 @@ DECIDED = 0.7
 
 FIGURES = ("ttft_p99_ms", "goodput_req_per_s", "output_throughput_tok_per_s", "preemptions")
 """What is kept of every run beside its class, with the metric that the classes come from."""
+
+
+def over_seeds(values: pl.Series, name: str) -> float | None:
+    """The middle of a metric over a cell's runs: of a percentile the median, in which null is infinite, else the mean.
+
+    None: no run has a value, or the median is infinite.
+    """
+    known = [float(value) for value in values.drop_nulls()]
+    if not null_is_infinite(name):
+        return fmean(known) if known else None
+    middle = median([*known, *[float("inf")] * values.null_count()])
+    return None if middle == float("inf") else middle
 
 
 @dataclass(frozen=True)

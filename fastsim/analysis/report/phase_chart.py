@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean, median
 from typing import Any
 
 import altair as alt
 import numpy as np
-import polars as pl
 
 from fastsim.analysis.compare.metrics import null_is_infinite
 from fastsim.analysis.numbers import column_label, number
 from fastsim.analysis.phase.axes import PhaseAxis
 from fastsim.analysis.phase.classes import FAILED
-from fastsim.analysis.phase.map import PhaseMap
+from fastsim.analysis.phase.map import PhaseMap, over_seeds
 from fastsim.analysis.report.charts import Chart, data, finished, marked
 from fastsim.analysis.report.figures import NOT_REACHED
 from fastsim.analysis.report.theme import SHAPES, colour
@@ -129,7 +127,7 @@ def _curve(found: PhaseMap, name: str) -> Chart:
             }
         )
     for (place,), group in runs.group_by("x_place", maintain_order=True):
-        middle = _middle(group[name], infinite=infinite)
+        middle = over_seeds(group[name], name)
         if middle is not None:
             x = found.x.values[int(place)] if is_number else texts[int(place)]
             records.append({"x": x, "y": middle, "kind": "middle", "class": "", "text": number(middle)})
@@ -157,14 +155,6 @@ def _curve(found: PhaseMap, name: str) -> Chart:
 
 def _middle_word(infinite: bool) -> str:
     return "median" if infinite else "mean"
-
-
-def _middle(values: pl.Series, *, infinite: bool) -> float | None:
-    known = [float(value) for value in values.drop_nulls()]
-    if not infinite:
-        return fmean(known) if known else None
-    middle = median([*known, *[float("inf")] * values.null_count()])
-    return None if middle == float("inf") else middle
 
 
 def _is_number(axis: PhaseAxis) -> bool:
