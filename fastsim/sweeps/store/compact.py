@@ -7,7 +7,6 @@ then finds no file, never wrong rows. Killed at any moment, the folder is as bef
 on it tidies up.
 """
 
-import io
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -137,16 +136,16 @@ def _merge(path: Path, spare: Path, group: Sequence[PartRecord]) -> PartRecord:
     """One file from the parts of a group, in the spare folder."""
     import polars as pl
 
+    from fastsim.sweeps.store.schema import part_bytes
+
     first, last = group[0], group[-1]
     target = spare / part_path(path, first.part).name
     if len(group) == 1:
         link_or_copy(part_path(path, first.part), target)
         return first
     frame = pl.concat([pl.read_parquet(part_path(path, record.part)) for record in group])
-    buffer = io.BytesIO()
     said = {"fastsim": pl.read_parquet_metadata(part_path(path, first.part)).get("fastsim", "{}")}
-    frame.write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP_ROWS, statistics=True, metadata=dict(said))
-    data = buffer.getvalue()
+    data = part_bytes(frame, said, ROW_GROUP_ROWS)
     write_whole(target, data)
     errors, first_errors = together(group)
     return replace(

@@ -152,9 +152,12 @@ def refused_rows(count: int, class_names: tuple[str, ...] = ()) -> tuple[npt.NDA
     return floats, ints
 
 
-def part_bytes(frame: pl.DataFrame, metadata: dict[str, str]) -> bytes:
-    """A part as Parquet: one row group, zstd, statistics, and what it says of itself (`file_metadata`)."""
+def part_bytes(frame: pl.DataFrame, metadata: dict[str, str], group_rows: int | None = None) -> bytes:
+    """Rows as Parquet: zstd, statistics, and what the file says of itself (`file_metadata`).
+
+    `group_rows` is the size of a row group; None: all rows are one.
+    """
     buffer = io.BytesIO()
-    rows = max(frame.height, 1)
+    rows = group_rows or max(frame.height, 1)
     frame.write_parquet(buffer, compression="zstd", row_group_size=rows, statistics=True, metadata=metadata)
     return buffer.getvalue()
